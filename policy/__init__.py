@@ -1,0 +1,1 @@
+"""The gate: knows SQL and policy, nothing of sockets. Never imports ``proxy``."""

@@ -1,0 +1,344 @@
+"""The frozen values of the gate: a policy, a violation, a decision.
+
+Owns the vocabulary every other module of ``policy`` speaks. Knows nothing of YAML (``loader``), of the
+parser (``parse``, ``facts``) or of how a rejection is worded (``rejection``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+EMPTY: Mapping[Any, Any] = MappingProxyType({})
+
+
+class StatementClass(StrEnum):
+    """The classes of the contract, the most dangerous last: ``max_danger`` relies on the order."""
+
+    SHOW = "show"
+    TRANSACTION = "transaction"
+    SET = "set"
+    EXPLAIN = "explain"
+    PREPARE = "prepare"
+    CURSOR = "cursor"
+    SELECT = "select"
+    COPY_OUT = "copy_out"
+    LOCK = "lock"
+    NOTIFY = "notify"
+    INSERT = "insert"
+    COPY_IN = "copy_in"
+    MERGE = "merge"
+    UPDATE = "update"
+    DELETE = "delete"
+    CALL = "call"
+    DO = "do"
+    MAINTENANCE = "maintenance"
+    ROLE = "role"
+    DDL = "ddl"
+    REPLICATION = "replication"
+    OTHER = "other"
+
+
+DANGER: Mapping[StatementClass, int] = MappingProxyType({c: n for n, c in enumerate(StatementClass)})
+WRITES = frozenset(
+    {
+        StatementClass.INSERT,
+        StatementClass.UPDATE,
+        StatementClass.DELETE,
+        StatementClass.MERGE,
+        StatementClass.COPY_IN,
+        StatementClass.LOCK,
+        StatementClass.DDL,
+        StatementClass.ROLE,
+        StatementClass.MAINTENANCE,
+        StatementClass.REPLICATION,
+    }
+)
+"""Classes that a ``read_only`` policy never lets through, whatever its rows say."""
+
+
+class Mode(StrEnum):
+    ENFORCE = "enforce"
+    OBSERVE = "observe"
+
+
+class Access(StrEnum):
+    READ_ONLY = "read_only"
+    READ_WRITE = "read_write"
+
+
+class Multiple(StrEnum):
+    """What becomes of a query string with more than one statement."""
+
+    DRIVER_SETUP = "driver_setup"
+    NEVER = "never"
+    JUDGED = "judged"
+
+
+class Catalogs(StrEnum):
+    """Whether agents may read pg_catalog and information_schema."""
+
+    OFF = "off"
+    FILTERED = "filtered"
+    ON = "on"
+
+
+class Verdict(StrEnum):
+    ALLOW = "allow"
+    REJECT = "reject"
+
+
+class Needs(StrEnum):
+    """What a person must do before a class the policy rejects may run, outside this gate."""
+
+    APPROVAL = "approval"
+    RUNBOOK = "runbook"
+
+
+class RuleLevel(StrEnum):
+    REJECT = "reject"
+    WARN = "warn"
+    OFF = "off"
+
+
+class Halt(StrEnum):
+    """Why no repair is open (contract §4)."""
+
+    CLASS_NOT_REPAIRABLE = "class_not_repairable"
+    REPAIR_BUDGET_EXHAUSTED = "repair_budget_exhausted"
+    UNCHANGED = "unchanged"
+    CLASS_CHANGED = "class_changed"
+    RELATIONS_CHANGED = "relations_changed"
+    PREDICATE_REMOVED = "predicate_removed"
+    PREDICATE_WEAKENED = "predicate_weakened"
+    TAUTOLOGY = "tautology"
+    DISTINCT_FOR_LIMIT = "distinct_for_limit"
+    DUMMY_LITERAL = "dummy_literal"
+    APPROVAL_REQUIRED = "approval_required"
+    RUNBOOK_REQUIRED = "runbook_required"
+    SANDBOX_STALE = "sandbox_stale"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRow:
+    """One row of ``statements:``. ``line`` is its line in the policy file, 0 where no row decided."""
+
+    decide: Verdict
+    repair_once: bool = False
+    needs: Needs | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """``schema.name``, either part with ``*`` wildcards; exact, case-sensitive, after PostgreSQL's folding.
+
+    ``matches`` and ``covers_schema`` are the only readers of the two parts.
+    """
+
+    schema: str
+    name: str
+    line: int = 0
+
+    def matches(self, schema: str, name: str) -> bool:
+        return glob_match(self.schema, schema) and glob_match(self.name, name)
+
+    def covers_schema(self, schema: str) -> bool:
+        """True when the pattern stands for every name of ``schema``."""
+        return self.name == "*" and glob_match(self.schema, schema)
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+def glob_match(pattern: str, text: str) -> bool:
+    """``*`` matches any run of characters; nothing else is special."""
+    head, *rest = pattern.split("*")
+    if not rest:
+        return pattern == text
+    if not text.startswith(head):
+        return False
+    at = len(head)
+    for part in rest[:-1]:
+        found = text.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return len(text) - at >= len(rest[-1]) and text.endswith(rest[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class RelationRules:
+    """``relations:``; deny wins over allow."""
+
+    allow: tuple[Pattern, ...] = ()
+    deny: tuple[Pattern, ...] = ()
+    catalogs: Catalogs = Catalogs.OFF
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRule:
+    """``columns:`` of one relation: an agent may use ``allow`` (None = every column) less ``deny``."""
+
+    relation: Pattern
+    allow: frozenset[str] | None = None
+    deny: frozenset[str] = frozenset()
+    line: int = 0
+
+    def hides(self, column: str) -> bool:
+        return column in self.deny or (self.allow is not None and column not in self.allow)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRules:
+    """``functions:``; ``builtin_safe`` stands for the reviewed list of ``policy.builtin``; deny wins."""
+
+    builtin_safe: bool = False
+    allow: tuple[Pattern, ...] = ()
+    deny: tuple[Pattern, ...] = ()
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRules:
+    """``settings.allow``: names an agent may set beside the base set (``settings.BASE``), lower case."""
+
+    allow: frozenset[str] = frozenset()
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """A statement (constants lifted, names exact) with a price ceiling of its own until a day."""
+
+    name: str
+    statement: str
+    max_total_cost: float
+    expires: str
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CostLimits:
+    """``cost:``. Costs in planner units, rows in rows, sizes in bytes; None = no limit."""
+
+    max_total_cost: float | None = None
+    max_rows: float | None = None
+    max_scan_rows: float | None = None
+    max_result_bytes: int | None = None
+    max_modified_rows: float | None = None
+    unpriceable: RuleLevel = RuleLevel.REJECT
+    under_limit_full: bool = False
+    allowances: tuple[Allowance, ...] = ()
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``limits:``. Times in milliseconds, sizes in bytes; None = not limited."""
+
+    statement_timeout_ms: int | None = None
+    lock_timeout_ms: int | None = None
+    idle_in_transaction_timeout_ms: int | None = None
+    result_rows: int | None = None
+    result_bytes: int | None = None
+    affected_rows: int | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RepairRules:
+    """``repair:``. ``window_s`` in seconds."""
+
+    turns: int = 1
+    window_s: float = 600.0
+    scope: str = "agent"
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTest:
+    """One entry of ``tests:`` in a policy file."""
+
+    sql: str
+    expect: Verdict
+    rule: str | None = None
+    sqlstate: str | None = None
+    hint_contains: tuple[str, ...] = ()
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy file, loaded whole or not at all (``loader.load``).
+
+    ``sha256`` is over the bytes of the file; ``source`` its path as the DBA gave it. ``rules`` holds the
+    effective level of every rule that has one.
+    """
+
+    name: str
+    source: str
+    sha256: str
+    mode: Mode = Mode.ENFORCE
+    multiple: Multiple = Multiple.DRIVER_SETUP
+    access: Access = Access.READ_ONLY
+    statements: Mapping[StatementClass, ClassRow] = EMPTY
+    relations: RelationRules = RelationRules()
+    columns: tuple[ColumnRule, ...] = ()
+    functions: FunctionRules = FunctionRules()
+    settings: SettingRules = SettingRules()
+    rules: Mapping[str, RuleLevel] = EMPTY
+    rule_lines: Mapping[str, int] = EMPTY
+    cost: CostLimits | None = None
+    limits: Limits = Limits()
+    repair: RepairRules = RepairRules()
+    sandbox: Mapping[str, Any] = EMPTY
+    tests: tuple[PolicyTest, ...] = ()
+
+    def row(self, statement_class: StatementClass) -> ClassRow:
+        """The row that decides ``statement_class``; a class with no row is rejected."""
+        return self.statements.get(statement_class, ClassRow(Verdict.REJECT))
+
+    def level(self, rule: str, default: RuleLevel) -> RuleLevel:
+        return self.rules.get(rule, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One rule's objection to one place of one statement.
+
+    ``message`` says what is wrong in a sentence without a full stop's worth of advice; ``hint`` is the next
+    step in the imperative; ``suggestion`` a ready replacement for the name at fault. ``position`` counts
+    characters of the statement as sent, from 1. ``line`` is the policy line that decided (0: a default).
+    ``repairable`` says whether the rule's fault is one that the decision table lets an agent repair once
+    (the class's row must allow it too). ``sqlstate`` None means the rule's own default.
+    """
+
+    rule: str
+    message: str
+    hint: str
+    object: str | None = None
+    position: int | None = None
+    suggestion: str | None = None
+    sqlstate: str | None = None
+    halt: Halt | None = None
+    repairable: bool = False
+    line: int = 0
+    schema: str | None = None
+    table: str | None = None
+    column: str | None = None
+    level: RuleLevel = RuleLevel.REJECT
+
+
+@dataclass(frozen=True, slots=True)
+class RepairTerms:
+    """What the rejection tells the agent of its repair (contract §4 ``repair``)."""
+
+    allowed: bool = False
+    turns_left: int = 0
+    keep_relations: tuple[str, ...] = ()
+    keep_predicates: tuple[str, ...] = ()

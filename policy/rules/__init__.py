@@ -1,0 +1,1 @@
+"""The registry of rules: one explicit tuple, one file a rule."""

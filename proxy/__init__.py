@@ -1,0 +1,1 @@
+"""The wire: knows sockets and frames, nothing of rules."""

@@ -1,0 +1,96 @@
+"""What a Session wants done, as data.
+
+Owns the effects that ``Session.from_frontend``, ``from_backend`` and ``decided`` return, in the order in which
+they are to be carried out. Plain slotted classes, because the hot path makes one or two a message.
+"""
+
+from __future__ import annotations
+
+from policy.decision import Decision
+
+
+class ToFrontend:
+    """Write ``data`` to the agent's connection."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+class ToBackend:
+    """Write ``data`` to PostgreSQL's connection."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+class Decide:
+    """Have ``sql`` judged away from the event loop and call ``Session.decided`` with the answer.
+
+    Until then the session is ``held``: the caller stops reading the agent's connection.
+    """
+
+    __slots__ = ("extended", "sql")
+
+    def __init__(self, sql: str, extended: bool) -> None:
+        self.sql = sql
+        self.extended = extended
+
+
+class Record:
+    """A decision whose outcome is known: write its audit line."""
+
+    __slots__ = ("entry",)
+
+    def __init__(self, entry: AuditEntry) -> None:
+        self.entry = entry
+
+
+class Close:
+    """Close both connections once what was written has left. ``reason`` is for the log."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+Effect = ToFrontend | ToBackend | Decide | Record | Close
+
+
+class AuditEntry:
+    """One decision and what came of it. Filled by the session, read by ``audit``.
+
+    ``protocol`` is simple, extended or copy. ``started`` is the session clock's reading in seconds when the
+    statement arrived, ``ms`` the milliseconds until its outcome. ``sqlstate`` is the error that ended it, the
+    gate's own for a rejection; ``outcome_known`` is False where the connection ended first or an earlier
+    failure in its pipeline kept PostgreSQL from running it.
+    """
+
+    __slots__ = (
+        "bytes",
+        "command_tag",
+        "decision",
+        "id",
+        "ms",
+        "outcome_known",
+        "protocol",
+        "rows",
+        "sqlstate",
+        "started",
+    )
+
+    def __init__(self, entry_id: str, decision: Decision, protocol: str, started: float) -> None:
+        self.id = entry_id
+        self.decision = decision
+        self.protocol = protocol
+        self.started = started
+        self.command_tag: str | None = None
+        self.rows = 0
+        self.bytes = 0
+        self.sqlstate: str | None = None
+        self.ms = 0.0
+        self.outcome_known = False
