@@ -1,7 +1,7 @@
 """What a Session wants done, as data.
 
-Owns the effects that ``Session.from_frontend``, ``from_backend`` and ``decided`` return, in the order in which
-they are to be carried out. Plain slotted classes, because the hot path makes one or two a message.
+Owns the effects that ``Session.from_frontend``, ``from_backend`` and ``decided`` return, in the order in
+which they are to be carried out. Plain slotted classes, because the hot path makes one or two a message.
 """
 
 from __future__ import annotations
