@@ -1,0 +1,1 @@
+"""Tests of pgturnstile; the folders mirror the source."""

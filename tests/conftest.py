@@ -1,0 +1,87 @@
+"""Fixtures for the whole suite.
+
+Servers start when first asked for and stop with the run. A test that only reads takes ``shop``; a test that
+writes takes ``database``, a copy of its own. Both run once on each PostgreSQL major; names that end in 15 or 18
+mean that major alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.certificates import Certificates, make_certificates
+from tests.support.postgres import Database, Server, run_server
+
+
+@pytest.fixture(scope="session")
+def postgres15() -> Iterator[Server]:
+    """PostgreSQL 15 of the system: TLS, ICU and libxml are compiled in, as they are not in the wheel."""
+    with run_server(15) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres18() -> Iterator[Server]:
+    """PostgreSQL 18, of the wheel unless the system has it."""
+    with run_server(18) as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["postgres15", "postgres18"], ids=["pg15", "pg18"])
+def postgres(request: pytest.FixtureRequest) -> Server:
+    """Each of the two servers in turn."""
+    server: Server = request.getfixturevalue(request.param)
+    return server
+
+
+@pytest.fixture(scope="session")
+def shop(postgres: Server) -> Database:
+    """The shared sample shop of each server, for tests that only read."""
+    return postgres.shop
+
+
+@pytest.fixture
+def database(postgres: Server) -> Iterator[Database]:
+    """The test's own copy of the sample shop, on each server."""
+    with postgres.database() as database:
+        yield database
+
+
+@pytest.fixture
+def database15(postgres15: Server) -> Iterator[Database]:
+    """The test's own copy of the sample shop on PostgreSQL 15."""
+    with postgres15.database() as database:
+        yield database
+
+
+@pytest.fixture
+def database18(postgres18: Server) -> Iterator[Database]:
+    """The test's own copy of the sample shop on PostgreSQL 18."""
+    with postgres18.database() as database:
+        yield database
+
+
+@pytest.fixture
+def empty_database(postgres: Server) -> Iterator[Database]:
+    """The test's own database without any tables, on each server."""
+    with postgres.database("template0") as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """A certificate authority and a server certificate for localhost and 127.0.0.1."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def postgres15_tls(certificates: Certificates) -> Iterator[Server]:
+    """A second PostgreSQL 15 that offers TLS, certified by ``certificates``, beside plain connections."""
+    files = {
+        "server.crt": certificates.certificate.read_bytes(),
+        "server.key": certificates.key.read_bytes(),
+    }
+    with run_server(15, settings={"ssl": "on"}, files=files) as server:
+        yield server

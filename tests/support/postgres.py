@@ -1,0 +1,212 @@
+"""Real PostgreSQL servers and databases for tests.
+
+Owns one server a major version and run, one database a test, and reading the server's log. Tests reach it
+through the fixtures of conftest.py; it must know nothing of the proxy or the gate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from proxy.demo_shop import ROLES, load_shop
+from proxy.embedded import BinariesNotFoundError, EmbeddedPostgres, find_binaries
+
+SHOP: Final = "shop"
+"""Name of the shared database with the sample shop on each server: to be read, never written."""
+
+_TEMPLATE: Final = "shop_template"
+
+# PostgreSQL indents continuation lines of a message by a tab, so no statement can forge a line like this.
+_RECORD: Final = "\x1e"
+_FIELD: Final = "\x1f"
+
+_SETTINGS: Final[Mapping[str, str]] = {
+    "autovacuum": "off",  # plans and the log then depend on the test alone
+    "log_statement": "all",
+    "log_min_duration_statement": "0",  # this one reports Parse and Bind, which log_statement does not
+    "log_line_prefix": _RECORD + _FIELD.join(("%p", "%u", "%d", "%e", "")),
+}
+
+
+class Step(StrEnum):
+    """What a backend did with a statement's text."""
+
+    STATEMENT = "statement"  # ran it from a simple Query
+    PARSE = "parse"
+    BIND = "bind"
+    EXECUTE = "execute"
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One message of the server's log."""
+
+    pid: int
+    role: str
+    database: str
+    sqlstate: str
+    severity: str
+    text: str
+
+    @property
+    def step(self) -> Step | None:
+        """What the record says was done with a statement, None for any other message."""
+        match = _STEP.match(self.text) if self.severity == "LOG" else None
+        return Step(match["step"]) if match else None
+
+    @property
+    def statement(self) -> str:
+        """The statement's text, where step is not None."""
+        match = _STEP.match(self.text)
+        return self.text[match.end() :] if match else ""
+
+
+# "statement: TEXT", "execute NAME: TEXT" and "duration: N ms  parse NAME: TEXT": src/backend/tcop/postgres.c.
+_STEP: Final = re.compile(
+    r"(?:duration: [\d.]+ ms  )?(?P<step>statement|(?:parse|bind|execute)(?= ))[^:\n]*: "
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server that holds the sample shop."""
+
+    engine: EmbeddedPostgres
+    passwords: Mapping[str, str]
+    _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def host(self) -> str:
+        return self.engine.host
+
+    @property
+    def port(self) -> int:
+        return self.engine.port
+
+    @property
+    def major(self) -> int:
+        return self.engine.binaries.major
+
+    @property
+    def shop(self) -> Database:
+        """The shared sample shop, not to be written."""
+        return Database(self, SHOP)
+
+    @contextmanager
+    def database(self, template: str = _TEMPLATE) -> Iterator[Database]:
+        """A sample shop of one's own, gone afterwards whoever is still connected; of template0: empty."""
+        name = f"test_{next(self._names)}"
+        self._copy(template, name)
+        try:
+            yield Database(self, name)
+        finally:
+            with self._maintenance() as connection:
+                connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def records(self) -> list[LogRecord]:
+        """The whole log so far. A backend writes a statement's record before it answers."""
+        text = self.engine.log_path.read_text(encoding="utf-8", errors="replace")
+        return [_read_record(record) for record in re.split(f"^{_RECORD}", text, flags=re.MULTILINE)[1:]]
+
+    def _copy(self, template: str, name: str) -> None:
+        # file_copy is the faster strategy here: without fsync its checkpoints cost nothing.
+        statement = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy")
+        with self._maintenance() as connection:
+            connection.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
+
+    def _load(self) -> None:
+        """Make the template, then close it: nobody may be connected to the template of CREATE DATABASE."""
+        with self._maintenance() as connection:
+            template = sql.Identifier(_TEMPLATE)
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(template))
+            asyncio.run(load_shop(self.engine.dsn(_TEMPLATE), self.passwords))
+            connection.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(template))
+        self._copy(_TEMPLATE, SHOP)
+
+    def _maintenance(self) -> psycopg.Connection[tuple[Any, ...]]:
+        return psycopg.connect(self.engine.dsn("postgres"), autocommit=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """One database of a server."""
+
+    server: Server
+    name: str
+
+    def dsn(self, role: str | None = None) -> str:
+        """Connection URI as the superuser, or as one of the shop's roles."""
+        if role is None:
+            return self.server.engine.dsn(self.name)
+        return self.server.engine.dsn(self.name, role, self.server.passwords[role])
+
+    def execute(self, statement: str, role: str | None = None) -> list[tuple[Any, ...]]:
+        """Run a statement straight on the server and return its rows."""
+        with psycopg.connect(self.dsn(role), autocommit=True) as connection:
+            # Bytes: psycopg's type for text admits literals only.
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def records(self) -> list[LogRecord]:
+        """What the server's log says about this database."""
+        return [record for record in self.server.records() if record.database == self.name]
+
+    def executed(self, role: str | None = None) -> list[str]:
+        """Texts that ran here, in order, by either sub-protocol; of one role, or of all."""
+        return self._texts({Step.STATEMENT, Step.EXECUTE}, role)
+
+    def parsed(self, role: str | None = None) -> list[str]:
+        """Texts that were prepared here by Parse messages, in order; of one role, or of all."""
+        return self._texts({Step.PARSE}, role)
+
+    def _texts(self, steps: set[Step], role: str | None) -> list[str]:
+        # A run may be reported twice, when it starts and with its duration: the former counts.
+        return [
+            record.statement
+            for record in self.records()
+            if record.step in steps
+            and (record.step is Step.PARSE or not record.text.startswith("duration"))
+            and role in (None, record.role)
+        ]
+
+
+@contextmanager
+def run_server(
+    major: int, settings: Mapping[str, str] | None = None, files: Mapping[str, bytes] | None = None
+) -> Iterator[Server]:
+    """A server of that major with the sample shop; skips (in CI: fails) where there are no binaries."""
+    try:
+        binaries = find_binaries(major=major)
+    except BinariesNotFoundError as error:
+        skip_or_fail(str(error))
+    passwords = {role: secrets.token_urlsafe(12) for role in ROLES}
+    with EmbeddedPostgres(binaries, settings={**_SETTINGS, **(settings or {})}, files=files) as engine:
+        server = Server(engine, passwords)
+        server._load()
+        yield server
+
+
+def skip_or_fail(reason: str) -> Any:
+    """Skip the test, stating why; in CI, where everything is meant to be there, fail instead."""
+    if os.environ.get("CI", "").lower() in ("1", "true"):
+        pytest.fail(f"{reason} (CI runs every test.)")
+    pytest.skip(reason)
+
+
+def _read_record(record: str) -> LogRecord:
+    pid, role, database, sqlstate, message = record.rstrip("\n").split(_FIELD, 4)
+    severity, _, text = message.partition(":  ")
+    return LogRecord(int(pid), role, database, sqlstate, severity, text.replace("\n\t", "\n"))
