@@ -1,0 +1,128 @@
+"""Messages of the frontend, decoded exactly or not at all.
+
+A body must be consumed to its last byte: what is inspected is what arrived. Knows no phase and no policy.
+Source: PostgreSQL documentation, "Message Formats"; src/backend/tcop/postgres.c reads them the same way.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+
+class MalformedMessage(ValueError):  # noqa: N818 - the protocol's own word for it
+    """A message whose body does not follow its format (SQLSTATE 08P01)."""
+
+
+class Parse(NamedTuple):
+    name: bytes
+    text: bytes
+    types: tuple[int, ...]
+    """OIDs of parameter types; 0 leaves one to the server."""
+
+
+class Bind(NamedTuple):
+    portal: bytes
+    statement: bytes
+    formats: tuple[int, ...]
+    values: tuple[bytes | None, ...]
+    result_formats: tuple[int, ...]
+
+
+class Target(NamedTuple):
+    """Of Describe and Close: ``kind`` is ``S`` for a prepared statement, ``P`` for a portal."""
+
+    kind: bytes
+    name: bytes
+
+
+class Execute(NamedTuple):
+    portal: bytes
+    max_rows: int
+
+
+def decode_query(body: bytes) -> bytes:
+    """The query string of a Query message, without its terminator."""
+    if not body or body.find(b"\0") != len(body) - 1:
+        raise MalformedMessage("Query is not one string")
+    return body[:-1]
+
+
+def decode_parse(body: bytes) -> Parse:
+    name_end = body.find(b"\0")
+    text_end = body.find(b"\0", name_end + 1)
+    if name_end < 0 or text_end < 0:
+        raise MalformedMessage("Parse without its two strings")
+    types = _counted(body, text_end + 1, "I")
+    if text_end + 3 + 4 * len(types) != len(body):
+        raise MalformedMessage("bytes after Parse's parameter types")
+    return Parse(body[:name_end], body[name_end + 1 : text_end], types)
+
+
+def decode_bind(body: bytes) -> Bind:
+    portal_end = body.find(b"\0")
+    statement_end = body.find(b"\0", portal_end + 1)
+    if portal_end < 0 or statement_end < 0:
+        raise MalformedMessage("Bind without its two names")
+    formats = _counted(body, statement_end + 1, "H")
+    at = statement_end + 3 + 2 * len(formats)
+    values: list[bytes | None] = []
+    try:
+        (count,) = struct.unpack_from("!H", body, at)
+        at += 2
+        for _ in range(count):
+            (length,) = struct.unpack_from("!i", body, at)
+            at += 4
+            if length == -1:
+                values.append(None)
+                continue
+            if length < 0 or at + length > len(body):
+                raise MalformedMessage("Bind value runs past its message")
+            values.append(body[at : at + length])
+            at += length
+    except struct.error as error:
+        raise MalformedMessage("Bind shorter than its counts") from error
+    result_formats = _counted(body, at, "H")
+    if at + 2 + 2 * len(result_formats) != len(body):
+        raise MalformedMessage("bytes after Bind's result formats")
+    if len(formats) > 1 and len(formats) != len(values):
+        raise MalformedMessage(f"Bind has {len(formats)} parameter formats but {len(values)} parameters")
+    return Bind(
+        body[:portal_end], body[portal_end + 1 : statement_end], formats, tuple(values), result_formats
+    )
+
+
+def decode_target(body: bytes) -> Target:
+    """Describe or Close."""
+    if len(body) < 2 or body[:1] not in (b"S", b"P") or body.find(b"\0") != len(body) - 1:
+        raise MalformedMessage("Describe or Close does not name a statement or portal")
+    return Target(body[:1], body[1:-1])
+
+
+def decode_execute(body: bytes) -> Execute:
+    end = body.find(b"\0")
+    if end < 0 or len(body) != end + 5:
+        raise MalformedMessage("Execute is not a portal name and a row limit")
+    (max_rows,) = struct.unpack_from("!i", body, end + 1)
+    return Execute(body[:end], max_rows)
+
+
+def decode_copy_fail(body: bytes) -> bytes:
+    if not body or body.find(b"\0") != len(body) - 1:
+        raise MalformedMessage("CopyFail is not one string")
+    return body[:-1]
+
+
+def decode_empty(body: bytes) -> None:
+    """Sync, Flush, Terminate, CopyDone."""
+    if body:
+        raise MalformedMessage("a message that has no body has one")
+
+
+def _counted(body: bytes, at: int, code: str) -> tuple[int, ...]:
+    """A 16-bit count and that many integers of struct ``code`` at ``at``."""
+    try:
+        (count,) = struct.unpack_from("!H", body, at)
+        return struct.unpack_from(f"!{count}{code}", body, at + 2)
+    except struct.error as error:
+        raise MalformedMessage("message shorter than its counts") from error
