@@ -1,0 +1,510 @@
+"""The audit file: one line of JSON a decision, written beside the event loop.
+
+Owns the shape of a line (README, "The audit file") and the thread that writes it. Knows nothing of frames, of
+sessions or of how a decision came about; it reads the values of ``policy`` and of ``proxy.effects``.
+
+What is promised:
+
+* **The event loop does not wait for the disk.** ``record`` appends to a queue. One thread turns records into
+  lines and writes them in batches, at most ``_GATHER_S`` seconds after they were queued.
+* **Nothing is dropped.** The queue is bounded by the size of what it holds. When it is full, ``record`` waits
+  for room, which holds the event loop and so every agent, and says so in the log. When there is no room
+  within ``patience_s`` it raises, and the connection that caused the record is closed: a proxy that cannot
+  write its audit stops carrying statements.
+* **Complete after close().** What was recorded before is on the disk (fsync) when it returns. A killed
+  process loses what was queued in its last milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from policy import parse
+from policy.decision import Allow, Decision
+from policy.facts import CallKind, Facts, QueryString
+from policy.model import Violation
+from proxy.effects import AuditEntry
+
+_GATHER_S: Final = 0.005
+"""How long the writer collects before a batch: a wake-up a record would cost more than the record."""
+_BATCH: Final = 32
+"""Records a write. Rendering holds the interpreter lock, and the event loop wants it back soon."""
+_CAPACITY: Final = 64 * 1024 * 1024
+_RECORD_BYTES: Final = 1024
+"""What a queued record is counted as, beside the characters of its statement."""
+_PATIENCE_S: Final = 5.0
+_RETRY_S: Final = 0.5
+_CACHED_DECISIONS: Final = 2048
+_CACHED_STATEMENT: Final = 4096
+"""Characters above which a decision's members are rendered anew each time, so that the cache stays small."""
+
+log = structlog.get_logger("pgturnstile.audit")
+
+
+class AuditError(Exception):
+    """The audit file cannot be opened or written. The message is a sentence for the operator."""
+
+
+class Statements(StrEnum):
+    """``audit.statements``: how much of the text is kept."""
+
+    FULL = "full"
+    LITERALS_MASKED = "literals_masked"
+    """The text with its constants replaced by ``$n``; null where it does not parse."""
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionIdentity:
+    """Who asked: what is the same for every decision of one connection under one policy.
+
+    ``application_name`` is the one given at start-up, None where none was: a later SET does not rename the
+    connection. ``client`` is ``host:port``, or ``local`` for a Unix socket; ``connection`` the proxy's own id
+    of the connection.
+    """
+
+    agent: str
+    database: str
+    backend_user: str
+    application_name: str | None
+    client: str
+    connection: str
+    policy_name: str
+    policy_sha256: str
+
+
+class Audit:
+    """The sink that a server hands its records to. ``record`` is for one thread, the event loop's.
+
+    ``path``        appended to, created with mode 0600. A file that is moved away (log rotation) is followed
+                    by a new one of the same name.
+    ``statements``  how much of a statement's text is kept.
+    ``capacity``    bytes of records that may wait.
+    ``patience_s``  seconds that ``record`` waits for room, and ``close`` for a disk that refuses.
+
+    Raises AuditError where the file cannot be opened.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        statements: Statements = Statements.FULL,
+        *,
+        capacity: int = _CAPACITY,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        self._file = _AppendFile(path)
+        self._renderer = Renderer(statements)
+        self._capacity = capacity
+        self._patience_s = patience_s
+        self._pending: deque[tuple[float, AuditEntry, ConnectionIdentity]] = deque()
+        # Each counter has one writer, so neither needs a lock: their difference is what waits.
+        self._taken = 0
+        self._written = 0
+        self._idle = False
+        self._stalled = False
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._progress = threading.Condition()
+        self._thread = threading.Thread(target=self._write_until_closed, name="audit-writer", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def record(self, entry: AuditEntry, identity: ConnectionIdentity) -> None:
+        """Queue one decision whose outcome is known; ``entry`` must not change any more.
+
+        Raises AuditError when the queue is full and stays so, and after close().
+        """
+        weight = _RECORD_BYTES + len(entry.decision.query.sql)
+        if self._taken - self._written + weight > self._capacity or self._closing.is_set():
+            self._wait_for_room(weight, entry, identity)
+        self._taken += weight
+        self._pending.append((time.time(), entry, identity))
+        if self._idle:
+            self._idle = False
+            self._wake.set()
+
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """Wait until everything recorded so far has been handed to the operating system; False if it was not
+        within ``timeout_s`` seconds.
+        """
+        target = self._taken
+        self._wake.set()
+        with self._progress:
+            return self._progress.wait_for(lambda: self._written >= target, timeout_s)
+
+    def close(self) -> None:
+        """Write what waits, sync the file to the disk and close it. Twice is harmless.
+
+        Raises AuditError when the disk did not take all of it.
+        """
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._wake.set()
+        self._thread.join()
+        try:
+            self._file.sync()
+        except OSError as error:
+            raise AuditError(
+                f"The audit file {self._file.path} cannot be synced: {error.strerror}."
+            ) from error
+        finally:
+            self._file.close()
+        if self._pending:
+            raise AuditError(
+                f"{len(self._pending)} audit records could not be written to {self._file.path} and are lost."
+            )
+
+    def _wait_for_room(self, weight: int, entry: AuditEntry, identity: ConnectionIdentity) -> None:
+        """The slow side of ``record``: hold the event loop, and with it every agent, until there is room."""
+        if self._closing.is_set():
+            raise AuditError("The audit file is closed.")
+        if not self._stalled:
+            log.warning("audit_queue_full", path=str(self._file.path), waiting=len(self._pending))
+            began = time.monotonic()
+            with self._progress:
+                self._stalled = not self._progress.wait_for(lambda: self._fits(weight), self._patience_s)
+            if not self._stalled:
+                log.warning("audit_queue_has_room", waited_s=round(time.monotonic() - began, 3))
+                return
+        elif self._fits(weight):
+            self._stalled = False
+            return
+        # The statement has run: its record goes to the log, so that even this one is written somewhere.
+        log.error(
+            "audit_record_not_written", line=self._renderer.render(time.time(), entry, identity).rstrip()
+        )
+        raise AuditError(f"The audit file {self._file.path} takes no more records.")
+
+    def _fits(self, weight: int) -> bool:
+        """Whether a record may be queued; one larger than the queue may once the queue is empty."""
+        return self._taken - self._written + weight <= self._capacity or self._taken == self._written
+
+    # --- the writer's thread ---
+
+    def _write_until_closed(self) -> None:
+        while self._pending or not self._closing.is_set():
+            self._sleep_while_idle()
+            self._closing.wait(_GATHER_S)
+            while self._pending:
+                if not self._write_batch():
+                    return
+
+    def _sleep_while_idle(self) -> None:
+        # record() appends before it looks at _idle, and we look at the queue after setting it: whichever
+        # comes second sees the other, so no record waits for a wake-up that never comes.
+        self._wake.clear()
+        self._idle = True
+        if not self._pending and not self._closing.is_set():
+            self._wake.wait()
+        self._idle = False
+
+    def _write_batch(self) -> bool:
+        """Write the oldest records and take them off the queue. False: closing, and the disk refuses."""
+        batch = [self._pending[n] for n in range(min(_BATCH, len(self._pending)))]
+        lines = "".join(self._renderer.render(*record) for record in batch).encode("ascii")
+        if not self._write(lines):
+            return False
+        weight = 0
+        for _, entry, _ in batch:
+            self._pending.popleft()
+            weight += _RECORD_BYTES + len(entry.decision.query.sql)
+        self._written += weight
+        with self._progress:
+            self._progress.notify_all()
+        return True
+
+    def _write(self, lines: bytes) -> bool:
+        """Try until the disk takes the lines; once closing, for ``patience_s`` more seconds."""
+        failed = False
+        deadline: float | None = None
+        while True:
+            try:
+                lines = self._file.append(lines)
+            except OSError as error:
+                if not failed:
+                    log.error("audit_write_failed", path=str(self._file.path), error=error.strerror)
+                failed = True
+            if not lines:
+                if failed:
+                    log.warning("audit_write_recovered", path=str(self._file.path))
+                return True
+            if self._closing.is_set():
+                deadline = deadline or time.monotonic() + self._patience_s
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(min(_RETRY_S, self._patience_s / 4))
+            elif failed:
+                self._closing.wait(_RETRY_S)
+
+
+class _AppendFile:
+    """The file behind the audit: appended to, reopened when it was moved away."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._descriptor = self._open()
+        except OSError as error:
+            raise AuditError(f"The audit file {path} cannot be opened: {error.strerror}.") from error
+
+    def append(self, data: bytes) -> bytes:
+        """Write, and return what was not written. Raises OSError."""
+        self._follow_rotation()
+        return data[os.write(self._descriptor, data) :]
+
+    def sync(self) -> None:
+        """fsync, where the file is one that can be: a pipe cannot. Raises OSError."""
+        if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _open(self) -> int:
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            state = os.fstat(descriptor)
+            # A line that a crash cut short must not swallow the first one of this run.
+            if (
+                stat.S_ISREG(state.st_mode)
+                and state.st_size
+                and os.pread(descriptor, 1, state.st_size - 1) != b"\n"
+            ):
+                os.write(descriptor, b"\n")
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _follow_rotation(self) -> None:
+        ours = os.fstat(self._descriptor)
+        if not stat.S_ISREG(ours.st_mode):
+            return
+        try:
+            named = self.path.stat()
+        except FileNotFoundError:
+            named = None
+        if named is None or (named.st_dev, named.st_ino) != (ours.st_dev, ours.st_ino):
+            successor = self._open()
+            self.sync()
+            self.close()
+            self._descriptor = successor
+
+
+class _Members(str):
+    """Rendered JSON members, ``"key":value,…`` without the braces, to be spliced into a line as they are."""
+
+    __slots__ = ()
+
+
+class Renderer:
+    """Records to lines: a structlog processor chain that ends in structlog's JSONRenderer.
+
+    What is the same for every record of a decision or of a connection is rendered once and spliced in.
+    """
+
+    def __init__(self, statements: Statements) -> None:
+        self._statements = statements
+        self._decisions = _Cache()
+        self._identities = _Cache()
+        self._processors: tuple[Processor, ...] = (
+            self._add_when_and_who,
+            self._add_decision,
+            _add_outcome,
+            structlog.processors.JSONRenderer(serializer=_serialize),
+        )
+
+    def render(self, at: float, entry: AuditEntry, identity: ConnectionIdentity) -> str:
+        """One line, ASCII, with its line feed. ``at`` is the time in seconds since the epoch.
+
+        Never fails: a record that cannot be rendered becomes a line that says so, because a statement without
+        a line, or a writer that died of one statement, would be worse.
+        """
+        event: Any = {"at": at, "entry": entry, "identity": identity}
+        try:
+            for processor in self._processors:
+                event = processor(None, "record", event)
+        except Exception as error:
+            log.exception("audit_record_not_rendered", id=entry.id)
+            event = _encode(
+                {"ts": _timestamp(at), "id": entry.id, "agent": identity.agent, "error": repr(error)}
+            )
+        return cast("str", event) + "\n"
+
+    def _add_when_and_who(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        entry: AuditEntry = event["entry"]
+        identity: ConnectionIdentity = event["identity"]
+        who = self._identities.get(identity)
+        if who is None:
+            who = self._identities.put(identity, _identity_members(identity))
+        return {
+            "ts": _timestamp(event["at"]),
+            "id": entry.id,
+            "who": who,
+            "protocol": entry.protocol,
+            **event,
+        }
+
+    def _add_decision(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        entry: AuditEntry = event["entry"]
+        identity: ConnectionIdentity = event.pop("identity")
+        decision = entry.decision
+        what = self._decisions.get(decision)
+        if what is None:
+            what = _decision_members(decision, self._statements)
+            if len(decision.query.sql) <= _CACHED_STATEMENT:
+                self._decisions.put(decision, what)
+        event["what"] = what
+        event["policy"] = {"name": identity.policy_name, "sha256": identity.policy_sha256}
+        return event
+
+
+class _Cache:
+    """Members by the identity of the object they were rendered from; the oldest go first.
+
+    The object is kept with its entry, so that its id cannot be given to another one meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[object, _Members]] = {}
+
+    def get(self, key: object) -> _Members | None:
+        found = self._entries.get(id(key))
+        return found[1] if found is not None else None
+
+    def put(self, key: object, members: _Members) -> _Members:
+        if len(self._entries) >= _CACHED_DECISIONS:
+            del self._entries[next(iter(self._entries))]
+        self._entries[id(key)] = (key, members)
+        return members
+
+
+def _add_outcome(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    entry: AuditEntry = event.pop("entry")
+    del event["at"]
+    event["outcome"] = {
+        "command_tag": entry.command_tag,
+        "rows": entry.rows,
+        "bytes": entry.bytes,
+        "sqlstate": entry.sqlstate,
+        "ms": round(entry.ms, 3),
+        "known": entry.outcome_known,
+    }
+    return event
+
+
+def _identity_members(identity: ConnectionIdentity) -> _Members:
+    return _members(
+        {
+            "agent": identity.agent,
+            "database": identity.database,
+            "backend_user": identity.backend_user,
+            "application_name": identity.application_name,
+            "client": identity.client,
+            "connection": identity.connection,
+        }
+    )
+
+
+def _decision_members(decision: Decision, statements: Statements) -> _Members:
+    violations = (
+        (*decision.observed, *decision.warnings) if isinstance(decision, Allow) else decision.violations
+    )
+    refused = decision.observed if isinstance(decision, Allow) else decision.violations
+    query = decision.query
+    members: dict[str, Any] = {"class": decision.statement_class, "fingerprint": parse.fingerprint(query.sql)}
+    if statements is Statements.FULL:
+        members["statement"] = query.sql
+    elif statements is Statements.LITERALS_MASKED:
+        members["statement"] = _masked(query)
+    return _members(
+        {
+            **members,
+            "relations": _distinct(name for facts in query.statements for name in _relation_names(facts)),
+            "functions": _distinct(name for facts in query.statements for name in _function_names(facts)),
+            "decision": "allow" if isinstance(decision, Allow) else "reject",
+            "rule": refused[0].rule if refused else None,
+            "violations": [_violation(v, statements) for v in violations],
+        }
+    )
+
+
+def _violation(violation: Violation, statements: Statements) -> dict[str, Any]:
+    members: dict[str, Any] = {
+        "rule": violation.rule,
+        "level": violation.level,
+        "object": violation.object,
+        "position": violation.position,
+    }
+    if statements is Statements.FULL:
+        # Messages and suggestions may quote the statement, which the other two settings keep out of the file.
+        members["message"] = violation.message
+        members["suggestion"] = violation.suggestion
+    return members
+
+
+def _masked(query: QueryString) -> str | None:
+    return None if query.failure is not None else parse.normalize(query.sql)
+
+
+def _relation_names(facts: Facts) -> Iterable[str]:
+    return (f"{ref.schema}.{ref.name}" if ref.schema else ref.name for ref in facts.relations)
+
+
+def _function_names(facts: Facts) -> Iterable[str]:
+    return (
+        f"{ref.schema}.{ref.name}" if ref.schema else ref.name
+        for ref in facts.functions
+        if ref.kind is CallKind.CALL
+    )
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def _timestamp(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
+
+
+# ASCII alone: a line is read in terminals, and no control character of a statement may reach one.
+_encode: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+
+
+def _members(values: dict[str, Any]) -> _Members:
+    return _Members(_encode(values)[1:-1])
+
+
+def _serialize(event: MutableMapping[str, Any], **_options: Any) -> str:
+    """What JSONRenderer calls: JSON, with rendered members taken over as they are."""
+    return (
+        "{"
+        + ",".join(
+            value if type(value) is _Members else f'"{key}":{_encode(value)}' for key, value in event.items()
+        )
+        + "}"
+    )
