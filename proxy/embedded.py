@@ -82,7 +82,7 @@ class BinariesNotFoundError(EmbeddedPostgresError):
 
 
 class PortInUseError(EmbeddedPostgresError):
-    """The port that was asked for, or every port that was tried, is taken."""
+    """The port that was asked for, or every port that was tried, is taken or cannot be bound."""
 
 
 class StartFailedError(EmbeddedPostgresError):
@@ -536,10 +536,10 @@ def _port_is_free(port: int) -> bool:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
+        except (OSError, OverflowError) as error:
+            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
                 return False
-            raise PortInUseError(f"Port {port} on {HOST} cannot be used: {error.strerror}.") from error
+            raise PortInUseError(f"Port {port} on {HOST} cannot be used: {error}") from error
     return True
 
 

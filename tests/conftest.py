@@ -1,8 +1,8 @@
 """Fixtures for the whole suite.
 
 Servers start when first asked for and stop with the run. A test that only reads takes ``shop``; a test that
-writes takes ``database``, a copy of its own. Both run once on each PostgreSQL major; names that end in 15 or 18
-mean that major alone.
+writes takes ``database``, a copy of its own. Both run once on each PostgreSQL major; names that end in 15 or
+18 mean that major alone.
 """
 
 from __future__ import annotations
