@@ -7,12 +7,17 @@ parser (``parse``, ``facts``) or of how a rejection is worded (``rejection``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
+
+
+def _empty() -> Mapping[Any, Any]:
+    """A mapping field's default: Python 3.11 takes a default that cannot be hashed for a mutable one."""
+    return EMPTY
 
 
 class StatementClass(StrEnum):
@@ -102,6 +107,15 @@ class RuleLevel(StrEnum):
     REJECT = "reject"
     WARN = "warn"
     OFF = "off"
+
+
+class RepairScope(StrEnum):
+    """How far the answers to a repairable rejection are looked for."""
+
+    CONNECTION = "connection"
+    APPLICATION = "application"
+    """Connections of the agent that gave the same application_name at start-up."""
+    AGENT = "agent"
 
 
 class Halt(StrEnum):
@@ -239,7 +253,10 @@ class CostLimits:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``limits:``. Times in milliseconds, sizes in bytes; None = not limited."""
+    """``limits:``. Times in milliseconds, sizes in bytes; None = not limited.
+
+    A time of None leaves the backend role's own setting; 0 switches it off, as it does in PostgreSQL.
+    """
 
     statement_timeout_ms: int | None = None
     lock_timeout_ms: int | None = None
@@ -256,19 +273,30 @@ class RepairRules:
 
     turns: int = 1
     window_s: float = 600.0
-    scope: str = "agent"
+    scope: RepairScope = RepairScope.AGENT
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """``sandbox:``. ``dsn_env`` names the environment variable that holds the clone's DSN."""
+
+    dsn_env: str
+    classes: frozenset[StatementClass]
     line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyTest:
-    """One entry of ``tests:`` in a policy file."""
+    """One entry of ``tests:`` in a policy file. None, or no ``hint_contains``, asks nothing of that part."""
 
     sql: str
     expect: Verdict
     rule: str | None = None
     sqlstate: str | None = None
     hint_contains: tuple[str, ...] = ()
+    name: str | None = None
+    halt: Halt | None = None
     line: int = 0
 
 
@@ -286,17 +314,17 @@ class Policy:
     mode: Mode = Mode.ENFORCE
     multiple: Multiple = Multiple.DRIVER_SETUP
     access: Access = Access.READ_ONLY
-    statements: Mapping[StatementClass, ClassRow] = EMPTY
+    statements: Mapping[StatementClass, ClassRow] = field(default_factory=_empty)
     relations: RelationRules = RelationRules()
     columns: tuple[ColumnRule, ...] = ()
     functions: FunctionRules = FunctionRules()
     settings: SettingRules = SettingRules()
-    rules: Mapping[str, RuleLevel] = EMPTY
-    rule_lines: Mapping[str, int] = EMPTY
+    rules: Mapping[str, RuleLevel] = field(default_factory=_empty)
+    rule_lines: Mapping[str, int] = field(default_factory=_empty)
     cost: CostLimits | None = None
     limits: Limits = Limits()
     repair: RepairRules = RepairRules()
-    sandbox: Mapping[str, Any] = EMPTY
+    sandbox: Mapping[str, Any] = field(default_factory=_empty)
     tests: tuple[PolicyTest, ...] = ()
 
     def row(self, statement_class: StatementClass) -> ClassRow:
