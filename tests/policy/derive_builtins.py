@@ -1,7 +1,7 @@
 """Write ``policy/builtin_functions.txt`` from the pg_proc of running servers, and say what awaits review.
 
-By hand, once per new major: ``python tests/policy/derive_builtins.py DSN DSN …`` with one DSN for each major,
-the oldest and the newest at least; any role will do. Names it prints belong into ``builtin_review.txt`` before
+By hand, once per new major: ``python -m tests.policy.derive_builtins DSN DSN …``, one DSN for each major, the
+oldest and the newest at least; any role will do. Names it prints belong into ``builtin_review.txt`` before
 anything else, relations into ``builtin_relations.txt``.
 """
 
@@ -95,10 +95,13 @@ def render(function: builtin.Builtin) -> str:
 
 
 HEADER = """\
-# What pg_proc of PostgreSQL 15 and 18 says of their functions. Written by tests/policy/derive_builtins.py; the
-# judgement on them is in builtin_review.txt. One name a line, over all its overloads:
-#   name   kinds: f function, a aggregate, w window, p procedure   volatility: the worst of i, s, v
-#   flags: s returns a set, r takes a whole row as its one argument, - neither   numbers of arguments: 2+ variadic
+# What pg_proc of PostgreSQL 15 and 18 says of their own functions: written by tests/policy/derive_builtins.py.
+# The judgement on them is in builtin_review.txt. One name a line, over all its overloads:
+#   name
+#   kinds: f function, a aggregate, w window, p procedure
+#   volatility: the worst of i, s, v
+#   flags: s returns a set, r takes a whole row as its one argument, - neither
+#   numbers of arguments: 2,3 those alone, 2+ any number from 2 (VARIADIC)
 """
 
 
