@@ -17,6 +17,7 @@ What is promised:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -238,27 +239,28 @@ class Audit:
         return True
 
     def _write(self, lines: bytes) -> bool:
-        """Try until the disk takes the lines; once closing, for ``patience_s`` more seconds."""
+        """Try until the disk takes the lines; once closing, for ``patience_s`` seconds without progress."""
         failed = False
         deadline: float | None = None
-        while True:
+        self._file.follow_rotation()
+        while lines:
             try:
                 lines = self._file.append(lines)
+                deadline = None
+                continue
             except OSError as error:
                 if not failed:
                     log.error("audit_write_failed", path=str(self._file.path), error=error.strerror)
                 failed = True
-            if not lines:
-                if failed:
-                    log.warning("audit_write_recovered", path=str(self._file.path))
-                return True
-            if self._closing.is_set():
-                deadline = deadline or time.monotonic() + self._patience_s
-                if time.monotonic() >= deadline:
-                    return False
-                time.sleep(min(_RETRY_S, self._patience_s / 4))
-            elif failed:
-                self._closing.wait(_RETRY_S)
+            if not self._closing.wait(_RETRY_S):
+                continue
+            deadline = deadline or time.monotonic() + self._patience_s
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(min(_RETRY_S, self._patience_s / 4))
+        if failed:
+            log.warning("audit_write_recovered", path=str(self._file.path))
+        return True
 
 
 class _AppendFile:
@@ -266,6 +268,7 @@ class _AppendFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._orphaned = False
         try:
             self._descriptor = self._open()
         except OSError as error:
@@ -273,7 +276,6 @@ class _AppendFile:
 
     def append(self, data: bytes) -> bytes:
         """Write, and return what was not written. Raises OSError."""
-        self._follow_rotation()
         return data[os.write(self._descriptor, data) :]
 
     def sync(self) -> None:
@@ -300,19 +302,26 @@ class _AppendFile:
             raise
         return descriptor
 
-    def _follow_rotation(self) -> None:
+    def follow_rotation(self) -> None:
+        """Open a new file where ours no longer has the name; between batches, so that no line is split."""
         ours = os.fstat(self._descriptor)
         if not stat.S_ISREG(ours.st_mode):
             return
-        try:
+        with contextlib.suppress(OSError):
             named = self.path.stat()
-        except FileNotFoundError:
-            named = None
-        if named is None or (named.st_dev, named.st_ino) != (ours.st_dev, ours.st_ino):
+            if (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino):
+                return
+        try:
             successor = self._open()
-            self.sync()
-            self.close()
-            self._descriptor = successor
+        except OSError as error:
+            # The old file is still ours and still takes lines: better there than nowhere.
+            if not self._orphaned:
+                log.error("audit_file_moved", path=str(self.path), error=error.strerror)
+            self._orphaned = True
+            return
+        self.close()
+        self._descriptor = successor
+        self._orphaned = False
 
 
 class _Members(str):

@@ -1,0 +1,385 @@
+"""The audit file: what a line says, that none is lost, and what happens when the disk refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy.decision import Allow, Decision, Reject
+from policy.facts import CallKind, Facts, FunctionRef, ParseFailure, QueryString, RelationRef
+from policy.model import Halt, RepairTerms, RuleLevel, StatementClass, Violation
+from proxy import audit as audit_module
+from proxy.audit import Audit, AuditError, ConnectionIdentity, Renderer, Statements
+from proxy.effects import AuditEntry
+
+WHO = ConnectionIdentity(
+    agent="analyst",
+    database="shop",
+    backend_user="shop_ro",
+    application_name=None,
+    client="127.0.0.1:5000",
+    connection="01C",
+    policy_name="reports",
+    policy_sha256="ab" * 32,
+)
+SQL = "SELECT lower(name) FROM public.users WHERE id = 41"
+
+
+def query_string(sql: str = SQL) -> QueryString:
+    facts = Facts(
+        sql=sql,
+        start=1,
+        node="SelectStmt",
+        classes=frozenset({StatementClass.SELECT}),
+        statement_class=StatementClass.SELECT,
+        class_positions={},
+        relations=(RelationRef("users", "public"), RelationRef("users", "public"), RelationRef("orders")),
+        functions=(
+            FunctionRef("lower"),
+            FunctionRef("name", kind=CallKind.ATTRIBUTE),
+            FunctionRef("spent_by", "reporting"),
+        ),
+    )
+    return QueryString(sql, (facts,))
+
+
+def violation(rule: str, level: RuleLevel = RuleLevel.REJECT) -> Violation:
+    return Violation(rule, f"{rule} says 41", "hint", object="public.users", position=8, level=level)
+
+
+def allow(sql: str = SQL, **more: Any) -> Allow:
+    return Allow(query_string(sql), StatementClass.SELECT, **more)
+
+
+def reject(*violations: Violation, query: QueryString | None = None) -> Reject:
+    return Reject(
+        query or query_string(), StatementClass.SELECT, violations, RepairTerms(), Halt.CLASS_NOT_REPAIRABLE
+    )
+
+
+def entry_of(decision: Decision, entry_id: str = "01E") -> AuditEntry:
+    entry = AuditEntry(entry_id, decision, "extended", 12.5)
+    entry.command_tag, entry.rows, entry.bytes, entry.ms, entry.outcome_known = (
+        "SELECT 3",
+        3,
+        120,
+        1.23456,
+        True,
+    )
+    return entry
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="ascii").splitlines()]
+
+
+def line_of(decision: Decision, statements: Statements = Statements.FULL) -> dict[str, Any]:
+    rendered = Renderer(statements).render(1_700_000_000.25, entry_of(decision), WHO)
+    assert rendered.endswith("\n")
+    assert rendered.count("\n") == 1
+    parsed: dict[str, Any] = json.loads(rendered)
+    return parsed
+
+
+def test_an_allowed_statement_has_every_field_of_the_contract_in_its_order() -> None:
+    line = line_of(allow())
+    fingerprint = line.pop("fingerprint")
+    assert isinstance(fingerprint, str)
+    assert len(fingerprint) == 16
+    assert list(line.items()) == [
+        ("ts", "2023-11-14T22:13:20.250000+00:00"),
+        ("id", "01E"),
+        ("agent", "analyst"),
+        ("database", "shop"),
+        ("backend_user", "shop_ro"),
+        ("application_name", None),
+        ("client", "127.0.0.1:5000"),
+        ("connection", "01C"),
+        ("protocol", "extended"),
+        ("class", "select"),
+        ("statement", SQL),
+        ("relations", ["public.users", "orders"]),
+        ("functions", ["lower", "reporting.spent_by"]),
+        ("decision", "allow"),
+        ("rule", None),
+        ("violations", []),
+        ("policy", {"name": "reports", "sha256": "ab" * 32}),
+        (
+            "outcome",
+            {
+                "command_tag": "SELECT 3",
+                "rows": 3,
+                "bytes": 120,
+                "sqlstate": None,
+                "ms": 1.235,
+                "known": True,
+            },
+        ),
+    ]
+
+
+def test_a_rejection_names_its_rule_first_and_all_of_its_violations() -> None:
+    line = line_of(reject(violation("column-not-allowed"), violation("unbounded-join", RuleLevel.WARN)))
+    assert (line["decision"], line["rule"]) == ("reject", "column-not-allowed")
+    assert line["violations"] == [
+        {
+            "rule": "column-not-allowed",
+            "level": "reject",
+            "object": "public.users",
+            "position": 8,
+            "message": "column-not-allowed says 41",
+            "suggestion": None,
+        },
+        {
+            "rule": "unbounded-join",
+            "level": "warn",
+            "object": "public.users",
+            "position": 8,
+            "message": "unbounded-join says 41",
+            "suggestion": None,
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("decision", "rule", "rules"),
+    [
+        (
+            allow(observed=(violation("delete-without-where"),)),
+            "delete-without-where",
+            ["delete-without-where"],
+        ),
+        (allow(warnings=(violation("unbounded-join", RuleLevel.WARN),)), None, ["unbounded-join"]),
+        (
+            allow(observed=(violation("a"),), warnings=(violation("b", RuleLevel.WARN),)),
+            "a",
+            ["a", "b"],
+        ),
+    ],
+)
+def test_what_an_observing_policy_would_have_refused_is_the_rule_of_an_allow(
+    decision: Allow, rule: str | None, rules: list[str]
+) -> None:
+    line = line_of(decision)
+    assert line["decision"] == "allow"
+    assert line["rule"] == rule
+    assert [v["rule"] for v in line["violations"]] == rules
+
+
+def test_masked_statements_keep_no_constant_anywhere() -> None:
+    line = line_of(reject(violation("column-not-allowed")), Statements.LITERALS_MASKED)
+    assert line["statement"] == "SELECT lower(name) FROM public.users WHERE id = $1"
+    assert "41" not in json.dumps({k: v for k, v in line.items() if k != "fingerprint"})
+
+
+def test_text_that_does_not_parse_cannot_be_masked_and_is_left_out() -> None:
+    failure = ParseFailure("unparsable", 'syntax error at or near "41"', "42601", 1)
+    decision = reject(violation("unparsable"), query=QueryString("SELEC 41", (), failure))
+    assert line_of(decision, Statements.LITERALS_MASKED)["statement"] is None
+    assert line_of(decision, Statements.FULL)["statement"] == "SELEC 41"
+
+
+def test_no_statement_is_kept_where_none_is_wanted() -> None:
+    line = line_of(reject(violation("column-not-allowed")), Statements.NONE)
+    assert "statement" not in line
+    assert "message" not in line["violations"][0]
+    assert line["relations"] == ["public.users", "orders"]
+
+
+@given(st.text(), st.text())
+def test_any_text_makes_one_ascii_line(sql: str, tag: str) -> None:
+    entry = entry_of(Allow(QueryString(sql), None))
+    entry.command_tag = tag
+    rendered = Renderer(Statements.FULL).render(0.0, entry, WHO)
+    assert rendered.isascii()
+    assert rendered[:-1].isprintable()
+    parsed = json.loads(rendered)
+    assert parsed["statement"] == sql
+    assert parsed["outcome"]["command_tag"] == tag
+    assert parsed["class"] is None
+
+
+def test_members_rendered_once_are_never_those_of_another_decision_or_connection() -> None:
+    renderer = Renderer(Statements.FULL)
+    for n in range(3 * audit_module._CACHED_DECISIONS):
+        # Each decision is dropped before the next is made, so that addresses are used again.
+        line = json.loads(renderer.render(0.0, entry_of(allow(f"SELECT {n}")), WHO))
+        assert line["statement"] == f"SELECT {n}"
+    other = ConnectionIdentity("clerk", "shop", "shop_app", "app", "local", "01D", "writes", "cd" * 32)
+    decision = allow()
+    first, second = (json.loads(renderer.render(0.0, entry_of(decision), who)) for who in (WHO, other))
+    assert (first["agent"], second["agent"]) == ("analyst", "clerk")
+    assert (first["policy"]["name"], second["policy"]["name"]) == ("reports", "writes")
+
+
+def test_a_record_that_cannot_be_rendered_still_has_a_line() -> None:
+    entry = entry_of(allow())
+    entry.command_tag = object()  # type: ignore[assignment]
+    line = json.loads(Renderer(Statements.FULL).render(0.0, entry, WHO))
+    assert (line["id"], line["agent"]) == ("01E", "analyst")
+    assert "TypeError" in line["error"]
+
+
+def test_every_record_is_in_the_file_in_order_after_close(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    decision = allow()
+    with Audit(path) as audit:
+        for n in range(2_000):
+            audit.record(entry_of(decision, str(n)), WHO)
+    assert [line["id"] for line in lines_of(path)] == [str(n) for n in range(2_000)]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    stamps = [datetime.fromisoformat(line["ts"]) for line in lines_of(path)]
+    assert stamps == sorted(stamps)
+
+
+def test_flush_waits_for_what_was_recorded_before(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    with Audit(path) as audit:
+        for n in range(3):
+            audit.record(entry_of(allow(), str(n)), WHO)
+            assert audit.flush(10)
+            assert len(lines_of(path)) == n + 1
+
+
+def test_a_file_that_exists_is_appended_to_and_a_torn_last_line_is_ended(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_text('{"id":"old"}\n{"id":"to', encoding="ascii")
+    with Audit(path) as audit:
+        audit.record(entry_of(allow()), WHO)
+    old, torn, new = path.read_text(encoding="ascii").splitlines()
+    assert (old, torn, json.loads(new)["id"]) == ('{"id":"old"}', '{"id":"to', "01E")
+
+
+def test_a_file_that_was_moved_away_is_followed_by_a_new_one(tmp_path: Path) -> None:
+    path, moved = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.1"
+    with Audit(path) as audit:
+        audit.record(entry_of(allow(), "before"), WHO)
+        assert audit.flush(10)
+        path.rename(moved)
+        audit.record(entry_of(allow(), "after"), WHO)
+    assert [line["id"] for line in lines_of(moved)] == ["before"]
+    assert [line["id"] for line in lines_of(path)] == ["after"]
+
+
+def test_a_file_that_lost_its_folder_still_takes_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, moved = tmp_path / "logs" / "audit.jsonl", tmp_path / "old"
+    path.parent.mkdir()
+    with Audit(path) as audit:
+        path.parent.rename(moved)
+        for n in range(3):
+            audit.record(entry_of(allow(), str(n)), WHO)
+            assert audit.flush(10)
+    assert [line["id"] for line in lines_of(moved / "audit.jsonl")] == ["0", "1", "2"]
+    assert capsys.readouterr().out.count("audit_file_moved") == 1
+
+
+@pytest.mark.parametrize("name", ["", "no/such/folder/audit.jsonl"])
+def test_a_file_that_cannot_be_opened_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with pytest.raises(AuditError, match=f"The audit file {path} cannot be opened: "):
+        Audit(path)
+
+
+class _StubbornDisk:
+    """os.write that fails, or writes little, until it is told to work."""
+
+    def __init__(self) -> None:
+        self.works = threading.Event()
+        self.write = os.write
+
+    def __call__(self, descriptor: int, data: bytes) -> int:
+        if not self.works.is_set():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self.write(descriptor, data[:100])
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> _StubbornDisk:
+    disk = _StubbornDisk()
+    monkeypatch.setattr(audit_module.os, "write", disk)
+    monkeypatch.setattr(audit_module, "_RETRY_S", 0.01)
+    return disk
+
+
+def test_a_disk_that_comes_back_gets_everything_once(tmp_path: Path, disk: _StubbornDisk) -> None:
+    path = tmp_path / "audit.jsonl"
+    with Audit(path) as audit:
+        for n in range(100):
+            audit.record(entry_of(allow(), str(n)), WHO)
+        assert not audit.flush(0.1)
+        disk.works.set()
+    assert [line["id"] for line in lines_of(path)] == [str(n) for n in range(100)]
+
+
+def test_a_full_queue_makes_record_wait_and_loses_nothing(tmp_path: Path, disk: _StubbornDisk) -> None:
+    path = tmp_path / "audit.jsonl"
+    with Audit(path, capacity=3 * 1100, patience_s=30) as audit:
+        threading.Timer(0.1, disk.works.set).start()
+        for n in range(10):
+            audit.record(entry_of(allow(), str(n)), WHO)
+        assert disk.works.is_set(), "the fourth record had to wait for the disk"
+    assert [line["id"] for line in lines_of(path)] == [str(n) for n in range(10)]
+
+
+def test_a_queue_that_stays_full_refuses_until_there_is_room(
+    tmp_path: Path, disk: _StubbornDisk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    with Audit(path, capacity=3 * 1100, patience_s=0.05) as audit:
+        for n in range(3):
+            audit.record(entry_of(allow(), str(n)), WHO)
+        for n in ("lost-a", "lost-b"):
+            with pytest.raises(AuditError, match="takes no more records"):
+                audit.record(entry_of(allow(), n), WHO)
+        disk.works.set()
+        assert audit.flush(10)
+        audit.record(entry_of(allow(), "3"), WHO)
+    assert [line["id"] for line in lines_of(path)] == ["0", "1", "2", "3"]
+    told = capsys.readouterr().out
+    assert told.count("audit_queue_full") == 1
+    assert "lost-a" in told, "the log must hold the line that the file does not"
+    assert "lost-b" in told
+
+
+def test_a_record_larger_than_the_queue_passes_alone(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    long = "SELECT '" + "x" * 10_000 + "'"
+    with Audit(path, capacity=2_000) as audit:
+        for _ in range(3):
+            audit.record(entry_of(allow(long)), WHO)
+    assert [line["statement"] for line in lines_of(path)] == [long] * 3
+
+
+def test_close_says_how_much_a_dead_disk_lost(tmp_path: Path, disk: _StubbornDisk) -> None:
+    audit = Audit(tmp_path / "audit.jsonl", patience_s=0.05)
+    for _ in range(3):
+        audit.record(entry_of(allow()), WHO)
+    with pytest.raises(AuditError, match="3 audit records could not be written"):
+        audit.close()
+    audit.close()
+    with pytest.raises(AuditError, match="closed"):
+        audit.record(entry_of(allow()), WHO)
+
+
+def test_a_pipe_can_take_the_audit(tmp_path: Path) -> None:
+    path = tmp_path / "audit.fifo"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with Audit(path) as audit:
+            audit.record(entry_of(allow()), WHO)
+        assert json.loads(os.read(reader, 65_536))["id"] == "01E"
+    finally:
+        os.close(reader)
