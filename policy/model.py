@@ -324,7 +324,7 @@ class Policy:
     cost: CostLimits | None = None
     limits: Limits = Limits()
     repair: RepairRules = RepairRules()
-    sandbox: Mapping[str, Any] = field(default_factory=_empty)
+    sandbox: Sandbox | None = None
     tests: tuple[PolicyTest, ...] = ()
 
     def row(self, statement_class: StatementClass) -> ClassRow:

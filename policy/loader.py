@@ -1,0 +1,495 @@
+"""A policy file -> a frozen ``Policy``, or every fault of it at once.
+
+Owns what the keys of a policy mean and which values they take (contract: policy). Knows no environment, no
+database and no server configuration; ``yaml_source`` knows what YAML means, ``patterns`` how names are written.
+
+Nothing is half loaded: faults are collected, and one is enough to refuse the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol, TypeVar
+
+from policy import yaml_source
+from policy.diagnostics import Diagnostic, PolicyError, nearest
+from policy.model import (
+    Access,
+    Allowance,
+    Catalogs,
+    ClassRow,
+    ColumnRule,
+    CostLimits,
+    FunctionRules,
+    Halt,
+    Limits,
+    Mode,
+    Multiple,
+    Needs,
+    Pattern,
+    Policy,
+    PolicyTest,
+    RelationRules,
+    RepairRules,
+    RepairScope,
+    RuleLevel,
+    Sandbox,
+    SettingRules,
+    StatementClass,
+    Verdict,
+)
+from policy.patterns import BadNameError, allowed_function, column_name, denied_function, relation_pattern
+from policy.reader import KeyedPlace, Place
+
+VERSION = 1
+BUILTIN_SAFE = "builtin-safe"
+MAX_COST = 1e18
+MAX_ROWS = 1e15
+
+CONFIGURABLE_RULES: Mapping[str, RuleLevel] = MappingProxyType(
+    {
+        "update-without-where": RuleLevel.REJECT,
+        "delete-without-where": RuleLevel.REJECT,
+        "tautology-predicate": RuleLevel.REJECT,
+        "weak-predicate": RuleLevel.REJECT,
+        "unbounded-join": RuleLevel.WARN,
+        "unbounded-select": RuleLevel.OFF,
+        "insert-missing-not-null": RuleLevel.REJECT,
+    }
+)
+"""The rules that ``rules:`` sets, with the level each has where the policy is silent."""
+
+_ALWAYS = "always holds; to try a policy without refusing anything, set mode: observe"
+GOVERNED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {
+        "class-not-allowed": "is governed by statements:",
+        "access-read-only": "is governed by access:",
+        "multiple-statements": "is governed by multiple:",
+        "relation-not-allowed": "is governed by relations:",
+        "column-not-allowed": "is governed by columns:",
+        "function-not-allowed": "is governed by functions:",
+        "setting-not-allowed": "is governed by settings:",
+        "cost-over-limit": "is governed by the limits under cost:",
+        "unpriceable": "is governed by cost.unpriceable",
+        "affected-rows-over-limit": "is governed by limits.affected_rows",
+        "result-over-limit": "is governed by limits.result_rows and limits.result_bytes",
+        "repair-halted": "is governed by repair: and the repair of each row of statements:",
+        "dummy-literal": "is governed by repair: and the repair of each row of statements:",
+        "statement-too-large": "is governed by limits.statement_bytes of the server's configuration",
+        "unparsable": _ALWAYS,
+        "not-understood": _ALWAYS,
+        "server-file": _ALWAYS,
+        "protocol-not-offered": _ALWAYS,
+        "unknown-relation": "is governed by relations: and the catalog",
+        "unknown-column": "is governed by columns: and the catalog",
+        "unknown-function": "is governed by functions: and the catalog",
+    }
+)
+"""Rules that ``rules:`` cannot set, each with the sentence that says where it is set instead."""
+
+T = TypeVar("T")
+
+
+def load(text: bytes | str, source: str) -> Policy:
+    """Reads one policy. ``source`` is its path as the DBA gave it.
+
+    Raises ``PolicyError`` with every fault, in the file's order; nothing else, whatever ``text`` holds.
+    """
+    document = yaml_source.read(text, source)
+    policy = _policy(Place.root(document), source, _sha256(text))
+    document.report.raise_if_any(PolicyError)
+    return policy
+
+
+def load_file(path: Path, source: str | None = None) -> Policy:
+    """``load`` of a file; one that cannot be read is a ``PolicyError`` as well."""
+    source = str(path) if source is None else source
+    try:
+        with path.open("rb") as file:
+            text = file.read(yaml_source.MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise PolicyError([Diagnostic(source, 0, 0, "", f"cannot be read: {reason}")]) from error
+    return load(text, source)
+
+
+def _sha256(text: bytes | str) -> str:
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(data).hexdigest()
+
+
+def _policy(root: Place, source: str, sha256: str) -> Policy:
+    fields = root.fields(_SECTIONS, required=("version",))
+    fields.maybe("version", _version)
+    default_rules: tuple[Mapping[str, RuleLevel], Mapping[str, int]] = (CONFIGURABLE_RULES, {})
+    rules, rule_lines = fields.get("rules", _rules, default_rules)
+    return Policy(
+        name=fields.get("name", _name, Path(source).stem),
+        source=source,
+        sha256=sha256,
+        mode=fields.get("mode", lambda place: place.word(Mode), Mode.ENFORCE),
+        multiple=fields.get("multiple", lambda place: place.word(Multiple), Multiple.DRIVER_SETUP),
+        access=fields.get("access", lambda place: place.word(Access), Access.READ_ONLY),
+        statements=MappingProxyType(fields.get("statements", _statements, {})),
+        relations=fields.get("relations", _relations, RelationRules()),
+        columns=fields.get("columns", _columns, ()),
+        functions=fields.get("functions", _functions, FunctionRules()),
+        settings=fields.get("settings", _settings, SettingRules()),
+        rules=MappingProxyType(rules),
+        rule_lines=MappingProxyType(rule_lines),
+        cost=fields.maybe("cost", _cost),
+        limits=fields.get("limits", _limits, Limits()),
+        repair=fields.get("repair", _repair, RepairRules()),
+        sandbox=fields.maybe("sandbox", _sandbox),
+        tests=fields.get("tests", _tests, ()),
+    )
+
+
+_SECTIONS = (
+    "version",
+    "name",
+    "mode",
+    "multiple",
+    "access",
+    "statements",
+    "relations",
+    "columns",
+    "functions",
+    "settings",
+    "rules",
+    "cost",
+    "limits",
+    "repair",
+    "sandbox",
+    "tests",
+)
+
+
+def _version(place: Place) -> int | None:
+    version = place.integer(0, 10**9)
+    if version is not None and version != VERSION:
+        place.fault(f"this program reads version {VERSION} of the format")
+    return version
+
+
+def _name(place: Place) -> str | None:
+    name = place.string()
+    if name is not None and (len(name) > 100 or not name.isprintable()):
+        place.fault("expected a name of one line, at most 100 characters")
+    return name
+
+
+# The decision table
+
+
+def _statements(place: Place) -> dict[StatementClass, ClassRow]:
+    found = place.fields([c.value for c in StatementClass], kind="statement class").found
+    rows = {StatementClass(key): _row(value) for key, value in found.items()}
+    return {statement_class: row for statement_class, row in rows.items() if row is not None}
+
+
+def _row(place: Place) -> ClassRow | None:
+    if not isinstance(place.node, yaml_source.Mapping):
+        decide = place.choice({v.value: v for v in Verdict}, _ROW_WORDS)
+        return None if decide is None else ClassRow(decide, line=place.line)
+    fields = place.fields(("decide", "repair", "needs"), required=("decide",))
+    decide = fields.get(
+        "decide", lambda p: p.choice({v.value: v for v in Verdict}, _ROW_WORDS), Verdict.REJECT
+    )
+    repair_once = fields.get("repair", lambda p: p.choice({"once": True, "none": False}), False)
+    needs = fields.maybe("needs", lambda p: p.word(Needs))
+    if "needs" in fields and decide is Verdict.ALLOW:
+        fields["needs"].fault("goes with decide: reject; the gate cannot ask a person and then allow")
+    if repair_once and "decide" in fields and decide is Verdict.REJECT:
+        fields["repair"].fault("a class that is rejected has nothing to repair; use none, or decide: allow")
+    return ClassRow(decide, repair_once, needs, place.line)
+
+
+_ROW_WORDS = {
+    "warn": "a class is allowed or rejected; warn is a level of rules:",
+    "deny": "write reject",
+    "observe": "observe is a mode of the whole policy",
+}
+
+
+# What may be named
+
+
+def _relations(place: Place) -> RelationRules:
+    fields = place.fields(("allow", "deny", "catalogs"))
+    return RelationRules(
+        allow=fields.get("allow", _patterns(relation_pattern), ()),
+        deny=fields.get("deny", _patterns(relation_pattern), ()),
+        catalogs=fields.get("catalogs", lambda p: p.word(Catalogs), Catalogs.OFF),
+        line=place.line,
+    )
+
+
+def _columns(place: Place) -> tuple[ColumnRule, ...]:
+    rules = [_column_rule(entry) for entry in place.entries() or ()]
+    return tuple(rule for rule in rules if rule is not None)
+
+
+def _column_rule(entry: KeyedPlace) -> ColumnRule | None:
+    relation = _named(entry.at, partial(relation_pattern, line=entry.at.line))
+    fields = entry.value.fields(("allow", "deny"))
+    if isinstance(entry.value.node, yaml_source.Mapping) and not fields.found:
+        entry.value.fault("says nothing; give deny: [column, …] or allow: [column, …]")
+    if relation is None:
+        return None
+    return ColumnRule(
+        relation,
+        allow=fields.maybe("allow", _column_names),
+        deny=fields.get("deny", _column_names, frozenset()),
+        line=entry.at.line,
+    )
+
+
+def _column_names(place: Place) -> frozenset[str]:
+    return frozenset(name for item in place.items() if (name := _named(item, column_name)) is not None)
+
+
+def _functions(place: Place) -> FunctionRules:
+    fields = place.fields(("allow", "deny"))
+    allowed = fields["allow"].items() if "allow" in fields else []
+    named = [item for item in allowed if not _is_text(item, BUILTIN_SAFE)]
+    for item in fields["deny"].items() if "deny" in fields else []:
+        if _is_text(item, BUILTIN_SAFE):
+            item.fault(f"{BUILTIN_SAFE} belongs under allow; leave it out there to do without it")
+    return FunctionRules(
+        builtin_safe=len(named) < len(allowed),
+        allow=_patterns_of(named, allowed_function),
+        deny=fields.get("deny", _patterns(denied_function), ()),
+        line=place.line,
+    )
+
+
+def _settings(place: Place) -> SettingRules:
+    fields = place.fields(("allow",))
+    items = fields["allow"].items() if "allow" in fields else []
+    names = [name for item in items if (name := _setting(item)) is not None]
+    return SettingRules(frozenset(names), place.line)
+
+
+def _setting(place: Place) -> str | None:
+    name = place.string()
+    if name is not None and not _SETTING_NAME.fullmatch(name):
+        place.fault("expected the name of one setting, as in datestyle or shop.tenant")
+        return None
+    return None if name is None else name.lower()
+
+
+_SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(?:\.[A-Za-z_][A-Za-z0-9_$]*)*")
+
+
+def _is_text(place: Place, text: str) -> bool:
+    return isinstance(place.node, yaml_source.Scalar) and place.node.value == text
+
+
+class _ReadsPattern(Protocol):
+    def __call__(self, text: str, line: int) -> Pattern: ...
+
+
+def _patterns(read_one: _ReadsPattern) -> Callable[[Place], tuple[Pattern, ...]]:
+    return lambda place: _patterns_of(place.items(), read_one)
+
+
+def _patterns_of(items: Iterable[Place], read_one: _ReadsPattern) -> tuple[Pattern, ...]:
+    found = [_named(item, partial(read_one, line=item.mark.line)) for item in items]
+    return tuple(pattern for pattern in found if pattern is not None)
+
+
+def _named(place: Place, read_one: Callable[[str], T]) -> T | None:
+    """The name at ``place`` by ``read_one``, whose ``BadNameError`` is reported there."""
+    text = place.string()
+    if text is None:
+        return None
+    try:
+        return read_one(text)
+    except BadNameError as error:
+        place.fault(str(error), error.near)
+        return None
+
+
+# Levels, ceilings and turns
+
+
+def _rules(place: Place) -> tuple[Mapping[str, RuleLevel], Mapping[str, int]]:
+    refused = {name: f"this rule {sentence}" for name, sentence in GOVERNED_ELSEWHERE.items()}
+    fields = place.fields(CONFIGURABLE_RULES, refused=refused, kind="rule")
+    levels = dict(CONFIGURABLE_RULES)
+    for name, value in fields.found.items():
+        levels[name] = value.word(RuleLevel) or levels[name]
+    return levels, {name: value.line for name, value in fields.found.items()}
+
+
+def _cost(place: Place) -> CostLimits:
+    fields = place.fields(
+        (*_COST_CEILINGS, "max_result_bytes", "unpriceable", "under_limit", "allowances"),
+    )
+    ceilings = {key: fields.maybe(key, _positive(most)) for key, most in _COST_CEILINGS.items()}
+    return CostLimits(
+        **ceilings,
+        max_result_bytes=fields.maybe("max_result_bytes", lambda p: p.size(1)),
+        unpriceable=fields.get("unpriceable", lambda p: p.word(RuleLevel), RuleLevel.REJECT),
+        under_limit_full=fields.get("under_limit", lambda p: p.choice({"share": False, "full": True}), False),
+        allowances=fields.get("allowances", _allowances, ()),
+        line=place.line,
+    )
+
+
+_COST_CEILINGS = {
+    "max_total_cost": MAX_COST,
+    "max_rows": MAX_ROWS,
+    "max_scan_rows": MAX_ROWS,
+    "max_modified_rows": MAX_ROWS,
+}
+
+
+def _positive(most: float) -> Callable[[Place], float | None]:
+    return lambda place: place.number(0, most)
+
+
+def _allowances(place: Place) -> tuple[Allowance, ...]:
+    found: dict[str, Allowance] = {}
+    for item in place.items():
+        allowance = _allowance(item)
+        if allowance.name in found:
+            item.fault(f"named like the allowance on line {found[allowance.name].line}")
+        found.setdefault(allowance.name, allowance)
+    return tuple(found.values())
+
+
+def _allowance(place: Place) -> Allowance:
+    keys = ("name", "statement", "max_total_cost", "expires")
+    fields = place.fields(keys, required=keys)
+    return Allowance(
+        name=fields.get("name", _name, ""),
+        statement=fields.get("statement", Place.string, ""),
+        max_total_cost=fields.get("max_total_cost", _positive(MAX_COST), 0.0),
+        expires=fields.get("expires", _day, ""),
+        line=place.line,
+    )
+
+
+def _day(place: Place) -> str | None:
+    day = place.string()
+    if day is None:
+        return None
+    try:
+        if not _DAY.fullmatch(day):
+            raise ValueError
+        date.fromisoformat(day)
+    except ValueError:
+        place.fault("expected a day, as in 2027-03-01")
+        return None
+    return day
+
+
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _limits(place: Place) -> Limits:
+    fields = place.fields(
+        (*_TIMEOUTS, "result_rows", "result_bytes", "affected_rows"), refused=_SERVER_LIMITS
+    )
+    times = {f"{key}_ms": fields.maybe(key, Place.duration_ms) for key in _TIMEOUTS}
+    return Limits(
+        **times,
+        result_rows=fields.maybe("result_rows", lambda p: p.integer(0, 10**15)),
+        result_bytes=fields.maybe("result_bytes", Place.size),
+        affected_rows=fields.maybe("affected_rows", lambda p: p.integer(0, 10**15)),
+        line=place.line,
+    )
+
+
+_TIMEOUTS = ("statement_timeout", "lock_timeout", "idle_in_transaction_timeout")
+_SERVER_LIMITS = dict.fromkeys(
+    ("connections", "connections_per_agent", "startup_timeout", "message_bytes", "statement_bytes"),
+    "is a limit of the server's configuration, not of a policy",
+)
+
+
+def _repair(place: Place) -> RepairRules:
+    fields = place.fields(("turns", "window", "scope"))
+    window_ms = fields.get("window", lambda p: p.duration_ms(1000), 600_000)
+    return RepairRules(
+        turns=fields.get("turns", lambda p: p.integer(0, 1), 1),
+        window_s=window_ms / 1000,
+        scope=fields.get("scope", lambda p: p.word(RepairScope), RepairScope.AGENT),
+        line=place.line,
+    )
+
+
+def _sandbox(place: Place) -> Sandbox:
+    refused = {"dsn": "a DSN holds a secret; put it in the environment and name the variable with dsn_env"}
+    fields = place.fields(("dsn_env", "classes"), required=("dsn_env", "classes"), refused=refused)
+    classes = fields["classes"].items() if "classes" in fields else []
+    named = {item.word(StatementClass) for item in classes}
+    return Sandbox(
+        dsn_env=fields.get("dsn_env", Place.environment_name, ""),
+        classes=frozenset(c for c in named if c is not None),
+        line=place.line,
+    )
+
+
+# The policy's own tests
+
+
+def _tests(place: Place) -> tuple[PolicyTest, ...]:
+    return tuple(_test(item) for item in place.items())
+
+
+def _test(place: Place) -> PolicyTest:
+    keys = ("sql", "expect", "rule", "sqlstate", "hint_contains", "halt", "name", "why")
+    fields = place.fields(keys, required=("sql", "expect"))
+    expect = fields.get("expect", lambda p: p.word(Verdict), Verdict.REJECT)
+    for key in ("rule", "sqlstate", "hint_contains", "halt"):
+        if key in fields and expect is Verdict.ALLOW:
+            fields[key].fault("is said of a rejection; this test expects allow")
+    return PolicyTest(
+        sql=fields.get("sql", _sql, ""),
+        expect=expect,
+        rule=fields.maybe("rule", _rule_name),
+        sqlstate=fields.maybe("sqlstate", _sqlstate),
+        hint_contains=fields.get("hint_contains", _texts, ()),
+        name=fields.maybe("name", _name),
+        halt=fields.maybe("halt", lambda p: p.word(Halt)),
+        line=place.line,
+    )
+
+
+def _sql(place: Place) -> str | None:
+    """A statement; an empty one too, which is what a driver's ping is."""
+    if isinstance(place.node, yaml_source.Scalar) and place.node.value == "":
+        return ""
+    return place.string()
+
+
+def _rule_name(place: Place) -> str | None:
+    known = (*CONFIGURABLE_RULES, *GOVERNED_ELSEWHERE)
+    name = place.string()
+    if name is not None and name not in known:
+        place.fault("unknown rule", nearest(name, known))
+    return name
+
+
+def _sqlstate(place: Place) -> str | None:
+    code = place.written()
+    if code is not None and not _SQLSTATE.fullmatch(code):
+        place.fault("expected the five characters of a SQLSTATE, as in 42501")
+    return code
+
+
+_SQLSTATE = re.compile(r"[0-9A-Z]{5}")
+
+
+def _texts(place: Place) -> tuple[str, ...]:
+    items = place.items() if isinstance(place.node, yaml_source.Sequence) else [place]
+    return tuple(text for item in items if (text := item.string()) is not None)
