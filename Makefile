@@ -1,0 +1,54 @@
+# `make demo` and `make test` need nothing prepared but Python 3.11 or later: both make .venv on first use and bring it
+# up to date when pyproject.toml changes. PYTHON=… picks an interpreter, ARGS=… is passed on.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+
+PYTHON ?=
+CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
+ARGS ?=
+
+.PHONY: demo test test-slow lint clean
+
+demo: $(VENV)/.demo
+	@$(BIN)/pgturnstile demo $(ARGS)
+
+test: $(VENV)/.test
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-slow: $(VENV)/.test
+	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(VENV)/.test
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.demo $(VENV)/.test: $(VENV)/.%: $(VENV)/.made pyproject.toml
+	@$(PIP) -e '.[$*]'
+	@touch $@
+
+# The stamp, not the folder: an interrupted creation must not pass for a finished one.
+$(VENV)/.made:
+	@python=; \
+	for candidate in $(CANDIDATES); do \
+	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    python=$$candidate; break; \
+	  fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "pgturnstile needs Python 3.11 or later; none of these is: $(CANDIDATES)." >&2; \
+	  echo "Install one, or name it: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; \
+	  exit 1; \
+	fi; \
+	if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	  echo "$$python lacks the venv module; on Debian and Ubuntu: sudo apt-get install python3-venv" >&2; \
+	  exit 1; \
+	fi; \
+	"$$python" -m venv --clear $(VENV)
+	@touch $@
