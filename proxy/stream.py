@@ -1,0 +1,208 @@
+"""Turn-taking over one connection: what a handshake needs of a socket, and nothing more.
+
+Owns the tiny interface that handshakes are written against and its one implementation over an asyncio
+transport. Once the handshake is over the transport is handed to another Protocol; no byte of the steady state
+passes through here. Knows no message of the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import ssl
+from typing import Final, Protocol, cast
+
+_PAUSE_AT: Final = 64 * 1024
+"""Unread bytes above which the transport is not read: more than any handshake has in one turn."""
+
+
+class StreamClosedError(Exception):
+    """The other side is gone, or was cut off."""
+
+
+class Stream(Protocol):
+    """One connection, read in exact amounts."""
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that have arrived and were not read."""
+
+    @property
+    def encrypted(self) -> bool: ...
+
+    @property
+    def local(self) -> bool:
+        """True when the other end is on this machine: a loopback address or a Unix socket."""
+
+    async def read(self, size: int) -> bytes:
+        """Exactly ``size`` bytes. Raises StreamClosedError when the connection ends first."""
+
+    def write(self, data: bytes) -> None: ...
+
+    async def start_tls(
+        self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
+    ) -> None:
+        """Go on encrypted. The caller has made sure that nothing is buffered.
+
+        Raises StreamClosedError; the connection is then closed.
+        """
+
+
+class TransportStream(asyncio.Protocol):
+    """A Stream over an asyncio (or uvloop) transport: pass it as the protocol of a new connection."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._wanted = 0
+        self._ended = False
+        self._paused = False
+        self._encrypted = False
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        set_no_delay(self.transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if len(self._buffer) >= _PAUSE_AT and not self._paused:
+            self.transport.pause_reading()
+            self._paused = True
+        self._wake()
+
+    def eof_received(self) -> None:
+        self._ended = True
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._ended = True
+        self._wake()
+
+    # the handshake's side
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        if self._transport is None:
+            raise StreamClosedError("not connected yet")
+        return self._transport
+
+    @property
+    def buffered(self) -> int:
+        return len(self._buffer)
+
+    @property
+    def encrypted(self) -> bool:
+        return self._encrypted
+
+    @property
+    def local(self) -> bool:
+        return is_local(self.transport.get_extra_info("peername"))
+
+    async def read(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            if self._ended:
+                raise StreamClosedError("connection ended in the handshake")
+            if self._paused:
+                self.transport.resume_reading()
+                self._paused = False
+            self._wanted = size
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return data
+
+    def write(self, data: bytes) -> None:
+        if not self._ended:
+            self.transport.write(data)
+
+    async def start_tls(
+        self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
+    ) -> None:
+        if self._buffer or self._ended:
+            raise StreamClosedError("cannot start TLS on this connection")
+        loop = asyncio.get_running_loop()
+        try:
+            # Until its first suspension start_tls only exchanges protocols, so that no byte can arrive here
+            # between the check above and the handshake: bytes sent too early fail as a ClientHello.
+            transport = await loop.start_tls(
+                self.transport, self, context, server_side=server_side, server_hostname=server_hostname
+            )
+        except (OSError, ssl.SSLError) as error:
+            self.abort()
+            raise StreamClosedError(f"TLS handshake failed: {error}") from error
+        if transport is None:  # uvloop and asyncio both give None when the peer left meanwhile
+            raise StreamClosedError("connection ended in the TLS handshake")
+        self._transport = transport
+        self._encrypted = True
+
+    def hand_over(self, protocol: asyncio.Protocol) -> bytes:
+        """Give the transport, not reading, to ``protocol``; returns what had arrived and was not read.
+
+        Raises StreamClosedError when the connection has ended meanwhile.
+        """
+        if self._ended or self.transport.is_closing():
+            raise StreamClosedError("connection ended at the end of the handshake")
+        if not self._paused:
+            self.transport.pause_reading()
+        self.transport.set_protocol(protocol)
+        return bytes(self._buffer)
+
+    def close(self) -> None:
+        """Close once everything written has left."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_until_ended(self) -> None:
+        """Drop what arrives until the other side closes."""
+        with contextlib.suppress(StreamClosedError):
+            while True:
+                await self.read(max(1, self.buffered))
+
+    def _wake(self) -> None:
+        if (
+            self._waiter is not None
+            and not self._waiter.done()
+            and (self._ended or len(self._buffer) >= self._wanted)
+        ):
+            self._waiter.set_result(None)
+
+
+def is_local(peer: object) -> bool:
+    """Whether a ``peername`` is on this machine: a Unix socket (a path) or a loopback address."""
+    if isinstance(peer, str | bytes):
+        return True
+    if not isinstance(peer, tuple) or not peer:
+        return False
+    try:
+        address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def set_no_delay(transport: asyncio.BaseTransport) -> None:
+    """Switch Nagle's algorithm off where the transport is TCP.
+
+    asyncio does so only for sockets made with an explicit protocol number, and an accepted socket inherits
+    the listener's: left to chance this costs stalls of 40 ms. Raises OSError when the option does not hold.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if not sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY):
+        raise OSError("TCP_NODELAY does not hold")
