@@ -1,7 +1,7 @@
 """A policy file -> a frozen ``Policy``, or every fault of it at once.
 
 Owns what the keys of a policy mean and which values they take (contract: policy). Knows no environment, no
-database and no server configuration; ``yaml_source`` knows what YAML means, ``patterns`` how names are written.
+database and no server configuration; ``yaml_source`` knows YAML, ``patterns`` how names are written.
 
 Nothing is half loaded: faults are collected, and one is enough to refuse the file.
 """

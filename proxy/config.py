@@ -1,0 +1,516 @@
+"""``pgturnstile.yaml`` -> a frozen ``Config``, its policies and secrets included, or every fault at once.
+
+Owns the keys of the server's configuration (contract: server config). Knows no sockets and starts nothing.
+
+Secrets never stand in the file: passwords come from the environment or from files, both read here, so that
+a missing one is a fault of the file and not of the first connection. Relative paths start from the folder of
+the configuration file. What this version cannot honour is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from ipaddress import ip_address
+from pathlib import Path
+from types import MappingProxyType
+
+from policy import loader, yaml_source
+from policy.diagnostics import Diagnostic, InvalidFileError, PolicyError
+from policy.model import Policy
+from policy.reader import Fields, KeyedPlace, Place
+from proxy import tls
+from proxy.scram import Verifier
+from proxy.tls import TLSMode
+
+VERSION = 1
+ANY_AGENT = "*"
+MAX_SECRET_BYTES = 4096
+MAX_MESSAGE_BYTES = 2**30 - 1
+"""PostgreSQL itself takes no longer message (PQ_LARGE_MESSAGE_LIMIT)."""
+MAX_NAME_BYTES = 63
+
+
+class ConfigError(InvalidFileError):
+    """A configuration, or a policy it names, that cannot be loaded; nothing may start."""
+
+
+class Statements(StrEnum):
+    """How much of a statement the audit record keeps."""
+
+    FULL = "full"
+    LITERALS_MASKED = "literals_masked"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ListenTls:
+    """``listen.tls``: both files were readable and fitted at load. ``required`` refuses agents in clear."""
+
+    cert: Path
+    key: Path
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where agents connect. ``port`` 0 lets the system choose; the ``ready`` line tells which."""
+
+    host: str = "127.0.0.1"
+    port: int = 6432
+    tls: ListenTls | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendTls:
+    """``ca`` None means the system's authorities."""
+
+    mode: TLSMode
+    ca: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Where PostgreSQL listens. Without a ``tls`` key the mode is ``disable`` for loopback and sockets, and
+    ``verify-full`` for every other host."""
+
+    host: str = "127.0.0.1"
+    port: int = 5432
+    tls: BackendTls = BackendTls(TLSMode.DISABLE)
+
+    @property
+    def socket(self) -> Path | None:
+        """The Unix socket, where ``host`` is a folder; libpq's name for it."""
+        return Path(self.host, f".s.PGSQL.{self.port}") if self.host.startswith("/") else None
+
+
+@dataclass(frozen=True, slots=True)
+class ScramAuth:
+    """The agent proves a password by SCRAM-SHA-256 (``scram`` as it stands, ``password_env`` derived)."""
+
+    verifier: Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class TrustLoopback:
+    """No proof is asked of a peer on a loopback address; any other peer is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendPassword:
+    """The password is asked in clear, over TLS or loopback only, and PostgreSQL is the judge of it."""
+
+
+Auth = ScramAuth | TrustLoopback | BackendPassword
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """The backend role an agent works as. ``password`` None: PostgreSQL asks for none (peer, trust)."""
+
+    user: str
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """``login`` is None with ``BackendPassword``: the name and password given are the role's own.
+
+    ``name`` is ``*`` for the entry of every name without one. ``databases`` None allows any.
+    """
+
+    name: str
+    auth: Auth
+    login: Login | None
+    databases: frozenset[str] | None
+    policy: Policy
+
+    def may_use(self, database: str) -> bool:
+        return self.databases is None or database in self.databases
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    path: Path
+    statements: Statements = Statements.FULL
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Times in milliseconds, sizes in bytes."""
+
+    connections: int = 500
+    connections_per_agent: int = 50
+    startup_timeout_ms: int = 10_000
+    message_bytes: int = 16 * 2**20
+    statement_bytes: int = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One configuration, loaded whole. ``audit`` None: no record is kept."""
+
+    source: str
+    listen: Listen
+    backend: Backend
+    agents: Mapping[str, AgentConfig]
+    audit: Audit | None = None
+    limits: ServerLimits = ServerLimits()
+
+    def agent_for(self, user: str) -> AgentConfig | None:
+        """The agent that the startup packet's user name picks: its own entry, else ``*``'s, else none."""
+        return self.agents.get(user, self.agents.get(ANY_AGENT))
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """Every policy once, in the order of the agents."""
+        return tuple({agent.policy.source: agent.policy for agent in self.agents.values()}.values())
+
+
+def load_config(path: Path, environ: Mapping[str, str] | None = None) -> Config:
+    """Reads ``path``, the policies it names and the secrets it needs.
+
+    ``environ`` is where ``…_env`` keys look (default: the process environment). Raises ``ConfigError`` with
+    every fault of every file.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(yaml_source.MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise ConfigError([Diagnostic(str(path), 0, 0, "", f"cannot be read: {_reason(error)}")]) from error
+    return read_config(text, str(path), path.parent, os.environ if environ is None else environ)
+
+
+def read_config(text: bytes | str, source: str, folder: Path, environ: Mapping[str, str]) -> Config:
+    """``load_config`` of a text; ``folder`` is where relative paths start. Raises ``ConfigError``."""
+    document = yaml_source.read(text, source)
+    reading = _Reading(folder, environ)
+    config = reading.config(Place.root(document), source)
+    faults = [*document.report.in_order(), *reading.policy_faults()]
+    if faults:
+        raise ConfigError(faults)
+    return config
+
+
+_NOT_OFFERED = "is not offered by this version"
+_SECTIONS = ("version", "listen", "backend", "agents", "audit", "ledger", "limits")
+_SECRET_KEYS = dict.fromkeys(
+    ("password", "pass", "passwd", "secret"),
+    "a secret never stands in the file; put it in the environment and name the variable with password_env",
+)
+_NO_POLICY = Policy(name="", source="", sha256="")
+"""Stands in while faults are collected; a configuration with a fault never leaves this module."""
+
+
+class _Reading:
+    """One reading of one configuration: what its keys refer to, and what was loaded for it so far."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._environ = environ
+        self._policies: dict[Path, Policy | PolicyError] = {}
+
+    def config(self, root: Place, source: str) -> Config:
+        refused = {"admin": f"the admin port {_NOT_OFFERED}; remove the key"}
+        fields = root.fields(_SECTIONS, required=("version", "backend", "agents"), refused=refused)
+        fields.maybe("version", _version)
+        fields.maybe("ledger", _ledger)
+        return Config(
+            source=source,
+            listen=fields.get("listen", self._listen, Listen()),
+            backend=fields.get("backend", self._backend, Backend()),
+            agents=MappingProxyType(fields.get("agents", self._agents, {})),
+            audit=fields.maybe("audit", self._audit),
+            limits=fields.get("limits", _limits, ServerLimits()),
+        )
+
+    def policy_faults(self) -> list[Diagnostic]:
+        """The faults of every policy file, each file once."""
+        errors = [loaded for loaded in self._policies.values() if isinstance(loaded, PolicyError)]
+        return [diagnostic for error in errors for diagnostic in error.diagnostics]
+
+    # The two legs
+
+    def _listen(self, place: Place) -> Listen:
+        fields = place.fields(("host", "port", "tls"))
+        return Listen(
+            host=fields.get("host", _listen_host, "127.0.0.1"),
+            port=fields.get("port", lambda p: p.integer(0, 65535), 6432),
+            tls=fields.maybe("tls", self._listen_tls),
+        )
+
+    def _listen_tls(self, place: Place) -> ListenTls | None:
+        refused = {"client_ca": f"asking for client certificates {_NOT_OFFERED}; remove the key"}
+        fields = place.fields(("cert", "key", "required"), required=("cert", "key"), refused=refused)
+        cert, key = fields.maybe("cert", self._path), fields.maybe("key", self._path)
+        if cert is None or key is None:
+            return None
+        try:
+            tls.agent_context(cert, key)
+        except (OSError, ssl.SSLError, ValueError) as error:
+            place.fault(f"certificate and key cannot be used: {_reason(error)}")
+        return ListenTls(cert, key, fields.get("required", Place.boolean, True))
+
+    def _backend(self, place: Place) -> Backend:
+        fields = place.fields(("host", "port", "tls"))
+        host = fields.get("host", _backend_host, "127.0.0.1")
+        default = BackendTls(TLSMode.DISABLE if _is_local(host) else TLSMode.VERIFY_FULL)
+        settings = fields.get("tls", self._backend_tls, default)
+        if host.startswith("/") and settings.mode is not TLSMode.DISABLE:
+            fields["tls"].fault("PostgreSQL speaks no TLS on a Unix socket; remove the key")
+        return Backend(host, fields.get("port", lambda p: p.integer(1, 65535), 5432), settings)
+
+    def _backend_tls(self, place: Place) -> BackendTls:
+        fields = place.fields(("mode", "ca"))
+        mode = fields.get("mode", lambda p: p.word(TLSMode), TLSMode.VERIFY_FULL)
+        ca = fields.maybe("ca", self._path)
+        if ca is not None and mode in (TLSMode.DISABLE, TLSMode.PREFER):
+            fields["ca"].fault(f"would not be looked at with mode: {mode}; use verify-full, or remove it")
+        elif ca is not None:
+            try:
+                tls.backend_context(mode, ca)
+            except (OSError, ssl.SSLError, ValueError) as error:
+                fields["ca"].fault(f"cannot be used: {_reason(error)}")
+        return BackendTls(mode, ca)
+
+    # Agents
+
+    def _agents(self, place: Place) -> dict[str, AgentConfig]:
+        entries = place.entries()
+        if entries is not None and not entries:
+            place.fault("names nobody; nobody could connect")
+        return {entry.key: self._agent(entry) for entry in entries or ()}
+
+    def _agent(self, entry: KeyedPlace) -> AgentConfig:
+        if not entry.key or "\0" in entry.key or len(entry.key.encode()) > MAX_NAME_BYTES:
+            entry.fault(f"expected a user name of 1 to {MAX_NAME_BYTES} bytes")
+        place = entry.value
+        fields = place.fields(("auth", "login", "databases", "policy"), required=("auth", "policy"))
+        auth = fields.maybe("auth", self._auth)
+        login = fields.maybe("login", self._login)
+        if auth is not None:
+            _judge_login(entry, auth, fields)
+        return AgentConfig(
+            name=entry.key,
+            auth=auth or BackendPassword(),
+            login=login,
+            databases=fields.maybe("databases", _databases),
+            policy=fields.get("policy", self._policy, _NO_POLICY),
+        )
+
+    def _auth(self, place: Place) -> Auth | None:
+        fields = place.fields(("scram", "password_env", "trust", "backend"), refused=_SECRET_KEYS)
+        if not isinstance(place.node, yaml_source.Mapping):
+            return None
+        if len(place.node.entries) != 1:
+            place.fault("expected exactly one of scram, password_env, trust: loopback and backend: password")
+            return None
+        readers: dict[str, Callable[[Place], Auth | None]] = {
+            "scram": _scram,
+            "password_env": self._derived,
+            "trust": lambda p: p.choice({"loopback": TrustLoopback()}),
+            "backend": lambda p: p.choice({"password": BackendPassword()}),
+        }
+        return next((reader(fields[key]) for key, reader in readers.items() if key in fields), None)
+
+    def _derived(self, place: Place) -> ScramAuth | None:
+        password = self._from_environment(place)
+        return None if password is None else ScramAuth(Verifier.derive(password))
+
+    def _login(self, place: Place) -> Login:
+        keys = ("user", "password_env", "password_file")
+        fields = place.fields(keys, required=("user",), refused=_SECRET_KEYS)
+        if "password_env" in fields and "password_file" in fields:
+            fields["password_file"].fault("give one of password_env and password_file")
+        password = fields.maybe("password_env", self._from_environment)
+        if "password_file" in fields:
+            password = fields.maybe("password_file", self._from_file)
+        return Login(fields.get("user", _database_name, ""), password)
+
+    def _policy(self, place: Place) -> Policy | None:
+        path = self._path(place)
+        if path is None:
+            return None
+        if path not in self._policies:
+            try:
+                self._policies[path] = loader.load_file(path)
+            except PolicyError as error:
+                self._policies[path] = error
+        loaded = self._policies[path]
+        if isinstance(loaded, PolicyError):
+            place.fault("this policy cannot be loaded")
+            return None
+        return loaded
+
+    # What lies outside the file
+
+    def _audit(self, place: Place) -> Audit | None:
+        fields = place.fields(("path", "statements"), required=("path",))
+        path = fields.maybe("path", self._path)
+        statements = fields.get("statements", lambda p: p.word(Statements), Statements.FULL)
+        return None if path is None else Audit(path, statements)
+
+    def _path(self, place: Place) -> Path | None:
+        text = place.string()
+        if text is None:
+            return None
+        return self._folder / text
+
+    def _from_environment(self, place: Place) -> str | None:
+        name = place.environment_name()
+        if name is None:
+            return None
+        value = self._environ.get(name)
+        if not value:
+            place.fault(f"the environment variable {name} is {'empty' if value == '' else 'not set'}")
+            return None
+        return _secret(place, value)
+
+    def _from_file(self, place: Place) -> str | None:
+        path = self._path(place)
+        if path is None:
+            return None
+        try:
+            with path.open("rb") as file:
+                data = file.read(MAX_SECRET_BYTES + 1)
+            text = data.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except (OSError, ValueError) as error:
+            place.fault(f"the file cannot be read: {_reason(error)}")
+            return None
+        return _secret(place, text)
+
+
+def _secret(place: Place, value: str) -> str | None:
+    """``value`` where it can be a password; a fault never quotes it."""
+    if not value or len(value.encode("utf-8", "surrogateescape")) > MAX_SECRET_BYTES:
+        place.fault(f"expected a password of 1 to {MAX_SECRET_BYTES} bytes there")
+        return None
+    if any(c in "\0\n\r" or "\ud800" <= c <= "\udfff" for c in value):
+        place.fault("the password there is not one line of UTF-8")
+        return None
+    return value
+
+
+def _judge_login(entry: KeyedPlace, auth: Auth, fields: Fields) -> None:
+    """Who logs in to PostgreSQL must be said once, by ``auth`` or by ``login``."""
+    if isinstance(auth, BackendPassword):
+        if "login" in fields:
+            fields["login"].fault(
+                "auth: {backend: password} logs in as the role the client names; remove login"
+            )
+    elif entry.key == ANY_AGENT:
+        # A name nobody proves would be a fresh agent for whoever makes it up: new turns, new limits.
+        fields["auth"].fault('"*" takes {backend: password} only: PostgreSQL must vouch for names not listed')
+    elif "login" not in fields:
+        entry.fault("login is missing: the backend role this agent works as")
+
+
+def _scram(place: Place) -> ScramAuth | None:
+    text = place.string()
+    if text is None:
+        return None
+    try:
+        return ScramAuth(Verifier.parse(text))
+    except ValueError as error:
+        place.fault(f"{error}; pgturnstile hash-password prints one")
+        return None
+
+
+def _version(place: Place) -> int | None:
+    version = place.integer(0, 10**9)
+    if version is not None and version != VERSION:
+        place.fault(f"this program reads version {VERSION} of the format")
+    return version
+
+
+def _ledger(place: Place) -> str | None:
+    store = place.fields(("store",), required=("store",)).maybe("store", Place.string)
+    if store is not None and store != "memory":
+        kind = store.partition(":")[0]
+        known = kind in ("sqlite", "redis", "rediss", "valkey")
+        sentence = (
+            f"the {kind} ledger {_NOT_OFFERED}; use memory" if known else "unknown store; expected memory"
+        )
+        place.fault(sentence)
+    return store
+
+
+def _limits(place: Place) -> ServerLimits:
+    fields = place.fields(
+        ("connections", "connections_per_agent", "startup_timeout", "message_bytes", "statement_bytes")
+    )
+    default = ServerLimits()
+    limits = ServerLimits(
+        connections=fields.get("connections", _count, default.connections),
+        connections_per_agent=fields.get("connections_per_agent", _count, default.connections_per_agent),
+        startup_timeout_ms=fields.get(
+            "startup_timeout", lambda p: p.duration_ms(100, 600_000), default.startup_timeout_ms
+        ),
+        message_bytes=fields.get("message_bytes", _message_size, default.message_bytes),
+        statement_bytes=fields.get("statement_bytes", _message_size, default.statement_bytes),
+    )
+    if limits.statement_bytes > limits.message_bytes:
+        key = "statement_bytes" if "statement_bytes" in fields else "message_bytes"
+        fields[key].fault("statement_bytes may not be larger than message_bytes, which holds the statement")
+    return limits
+
+
+def _count(place: Place) -> int | None:
+    return place.integer(1, 100_000)
+
+
+def _message_size(place: Place) -> int | None:
+    return place.size(1024, MAX_MESSAGE_BYTES)
+
+
+def _databases(place: Place) -> frozenset[str] | None:
+    items = place.items()
+    if isinstance(place.node, yaml_source.Sequence) and not items:
+        place.fault("allows no database; leave the key out to allow any")
+    return frozenset(name for item in items if (name := _database_name(item)) is not None)
+
+
+def _database_name(place: Place) -> str | None:
+    """A database's or role's name: exact, as the startup packet carries it."""
+    name = place.string()
+    if name is not None and len(name.encode()) > MAX_NAME_BYTES:
+        place.fault(f"longer than the {MAX_NAME_BYTES} bytes of a PostgreSQL name")
+    return name
+
+
+def _listen_host(place: Place) -> str | None:
+    host = place.string()
+    if host == "*":
+        place.fault('expected an address; to listen on all of them write 0.0.0.0 or "::"')
+    elif host is not None and host.startswith("/"):
+        place.fault(f"listening on a Unix socket {_NOT_OFFERED}; give an address")
+    return host
+
+
+def _backend_host(place: Place) -> str | None:
+    host = place.string()
+    if host is not None and not host.startswith("/") and ("/" in host or " " in host or "," in host):
+        place.fault("expected one host name, one address, or the absolute path of a socket folder")
+    return host
+
+
+def _is_local(host: str) -> bool:
+    """True where traffic to ``host`` never leaves the machine. Only what needs no look-up counts."""
+    if host.startswith("/") or host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _reason(error: Exception) -> str:
+    """The system's words for ``error``, without the path or the bytes it may quote."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "not a certificate").lower().replace("_", " ")
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "not UTF-8" if isinstance(error, UnicodeError) else "not usable"
