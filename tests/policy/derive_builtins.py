@@ -95,8 +95,8 @@ def render(function: builtin.Builtin) -> str:
 
 
 HEADER = """\
-# What pg_proc of PostgreSQL 15 and 18 says of their own functions: written by tests/policy/derive_builtins.py.
-# The judgement on them is in builtin_review.txt. One name a line, over all its overloads:
+# What pg_proc of PostgreSQL 15 and 18 says of their functions. Written by tests/policy/derive_builtins.py;
+# the judgement on them is in builtin_review.txt. One name a line, over all its overloads:
 #   name
 #   kinds: f function, a aggregate, w window, p procedure
 #   volatility: the worst of i, s, v
