@@ -289,7 +289,7 @@ class _Reading:
             entry.fault(f"expected a user name of 1 to {MAX_NAME_BYTES} bytes")
         place = entry.value
         fields = place.fields(("auth", "login", "databases", "policy"), required=("auth", "policy"))
-        auth = fields.maybe("auth", self._auth)
+        auth = self._auth(fields["auth"]) if "auth" in fields else None
         login = fields.maybe("login", self._login)
         if auth is not None:
             _judge_login(entry, auth, fields)
