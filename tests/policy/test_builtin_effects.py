@@ -88,7 +88,6 @@ aclinsert(relacl, relacl[1]) FROM pg_class WHERE oid = 0
 aclremove(relacl, relacl[1]) FROM pg_class WHERE oid = 0
 aclitemeq(relacl[1], relacl[1]) FROM pg_class WHERE relacl IS NOT NULL LIMIT 1
 array_fill(1, ARRAY[2])
-btvarstrequalimage('"C"'::regcollation::oid)
 date_part('year', now())
 date_trunc('year', now())
 decode('00', 'hex')
@@ -172,6 +171,7 @@ width_bucket(1, 0, 2, 2)
 """Calls of functions, or of forms of them, that need arguments with a meaning."""
 
 NOT_CALLED = {
+    "btvarstrequalimage": "wants a collation beside its argument, which no call can give",
     "currval": "has a test of its own",
     "lastval": "has a test of its own",
     "multirange_intersect_agg_transfn": "works only inside its aggregate, which is called",
