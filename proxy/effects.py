@@ -7,6 +7,7 @@ which they are to be carried out. Plain slotted classes, because the hot path ma
 from __future__ import annotations
 
 from policy.decision import Decision
+from policy.names import PathNames
 
 
 class ToFrontend:
@@ -28,16 +29,17 @@ class ToBackend:
 
 
 class Decide:
-    """Have ``sql`` judged away from the event loop and call ``Session.decided`` with the answer.
+    """Have ``text`` judged away from the event loop (``Gate.rule_slowly(text, names)``) and call
+    ``Session.decided`` with the ruling.
 
     Until then the session is ``held``: the caller stops reading the agent's connection.
     """
 
-    __slots__ = ("extended", "sql")
+    __slots__ = ("names", "text")
 
-    def __init__(self, sql: str, extended: bool) -> None:
-        self.sql = sql
-        self.extended = extended
+    def __init__(self, text: bytes, names: PathNames) -> None:
+        self.text = text
+        self.names = names
 
 
 class Record:

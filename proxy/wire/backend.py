@@ -1,7 +1,7 @@
 """Messages of the backend: decode what the proxy must notice, encode what it must say itself.
 
 Owns the field tables of ErrorResponse and NoticeResponse and the small messages a session builds. Knows no
-phase and no policy. Source: PostgreSQL documentation, "Message Formats" and "Error and Notice Message Fields".
+phase and no policy. Source: PostgreSQL documentation, "Message Formats", "Error and Notice Message Fields".
 """
 
 from __future__ import annotations

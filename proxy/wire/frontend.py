@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 
 class MalformedMessage(ValueError):  # noqa: N818 - the protocol's own word for it
-    """A message whose body does not follow its format (SQLSTATE 08P01)."""
+    """A message whose body does not follow its format."""
+
+    sqlstate = "08P01"
 
 
 class Parse(NamedTuple):
@@ -85,8 +87,6 @@ def decode_bind(body: bytes) -> Bind:
     result_formats = _counted(body, at, "H")
     if at + 2 + 2 * len(result_formats) != len(body):
         raise MalformedMessage("bytes after Bind's result formats")
-    if len(formats) > 1 and len(formats) != len(values):
-        raise MalformedMessage(f"Bind has {len(formats)} parameter formats but {len(values)} parameters")
     return Bind(
         body[:portal_end], body[portal_end + 1 : statement_end], formats, tuple(values), result_formats
     )

@@ -1,0 +1,149 @@
+"""The gate as a connection sees it: bytes of a query string in, a ruling out.
+
+Owns the decision cache and nothing of how a decision is reached (``policy.decision``) or worded
+(``policy.rejection``). One Gate serves every connection of one policy and agent. Knows no sockets.
+
+The cache is keyed by the exact bytes and the search paths in force, never by a fingerprint, which merges
+different names and values. It is bounded: when it is full the oldest entry goes and the next such statement
+is decided again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final, TypeVar
+
+from policy.decision import Allow, Decision, Situation, decide
+from policy.facts import (
+    CopyEnd,
+    Facts,
+    SessionAction,
+    SessionRef,
+    SettingHow,
+    SettingRef,
+)
+from policy.model import Policy
+from policy.names import PathNames
+from policy.parse import parse, parse_heavy
+from policy.rejection import Notice, Rejection, notice
+from proxy.wire.backend import encode_notice
+
+MAX_ENTRIES: Final = 10_000
+"""Cached rulings per Gate."""
+MAX_PATHS: Final = 64
+"""Search paths for which rulings are kept."""
+MAX_CACHED_TEXT: Final = 4_096
+"""Longer texts are decided each time: they rarely recur, and bound the cache's memory. In bytes."""
+
+_PATH_SETTING: Final = "search_path"
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Ruling:
+    """A decision with what a session must know of it, worked out once.
+
+    ``plain`` is True when forwarding the statement changes nothing the session keeps track of.
+    ``executes`` are the names SQL EXECUTE runs; ``actions`` what the statement does to the session's names;
+    ``paths`` the settings of search_path it makes, ``resets_path`` that it puts the path back to its start.
+    """
+
+    __slots__ = (
+        "actions",
+        "allowed",
+        "copies",
+        "copy_in",
+        "decision",
+        "executes",
+        "notice",
+        "paths",
+        "plain",
+        "resets_path",
+        "statements",
+    )
+
+    def __init__(self, decision: Decision, policy: Policy) -> None:
+        facts = decision.query.statements
+        self.decision = decision
+        self.allowed = isinstance(decision, Allow)
+        self.notice = _notices(decision, policy)
+        self.statements = len(facts)
+        self.copies = any(f.copies for f in facts)
+        self.copy_in = any(c.end is CopyEnd.STDIN for f in facts for c in f.copies)
+        self.actions: tuple[SessionRef, ...] = tuple(ref for f in facts for ref in _top_level(f))
+        self.executes: tuple[str, ...] = tuple(
+            ref.name
+            for f in facts
+            for ref in f.session
+            if ref.action is SessionAction.EXECUTE and ref.name is not None
+        )
+        changes = [s for f in facts for s in f.settings]
+        self.paths: tuple[tuple[str, ...], ...] = tuple(
+            s.values for s in changes if s.name == _PATH_SETTING and s.values is not None
+        )
+        self.resets_path = any(_resets_path(s) for s in changes) or any(
+            ref.action is SessionAction.DISCARD_ALL for ref in self.actions
+        )
+        self.plain = not (self.actions or self.executes or self.paths or self.resets_path)
+
+
+class Gate:
+    """decide() for one policy and agent, with a cache in front."""
+
+    def __init__(self, policy: Policy, agent: str, statement_bytes: int) -> None:
+        self.policy = policy
+        self.agent = agent
+        self._statement_bytes = statement_bytes
+        self._caches: dict[PathNames, dict[bytes, Ruling]] = {}
+
+    def cache(self, names: PathNames) -> dict[bytes, Ruling]:
+        """The rulings known under ``names``: a session looks there first, by the exact bytes."""
+        known = self._caches.get(names)
+        if known is None:
+            _make_room(self._caches, MAX_PATHS)
+            known = self._caches[names] = {}
+        return known
+
+    def rule(self, text: bytes, names: PathNames) -> Ruling | None:
+        """The ruling on ``text``; None when it is so large that it must be judged off the event loop."""
+        if parse_heavy(text):
+            return None
+        ruling = self.rule_slowly(text, names)
+        if ruling.allowed and len(text) <= MAX_CACHED_TEXT:
+            cache = self.cache(names)
+            _make_room(cache, MAX_ENTRIES)
+            cache[text] = ruling
+        return ruling
+
+    def rule_slowly(self, text: bytes, names: PathNames) -> Ruling:
+        """The same for a text of any size, without the cache: safe to call from another thread."""
+        query = parse(text, self._statement_bytes)
+        return Ruling(decide(self.policy, Situation(self.agent, names), query), self.policy)
+
+
+def _make_room(cache: dict[Key, Value], limit: int) -> None:
+    while len(cache) >= limit:
+        del cache[next(iter(cache))]
+
+
+def _top_level(facts: Facts) -> tuple[SessionRef, ...]:
+    return tuple(ref for ref in facts.session if ref.action is not SessionAction.EXECUTE)
+
+
+def _resets_path(change: SettingRef) -> bool:
+    if change.how is SettingHow.RESET_ALL:
+        return True
+    return change.name == _PATH_SETTING and change.values is None
+
+
+def error_fields(said: Rejection | Notice) -> dict[str, str]:
+    """What the policy side says, by the field names of ``wire.backend``; None is left out."""
+    named = {field.name: getattr(said, field.name) for field in dataclasses.fields(said)}
+    return {name: str(value) for name, value in named.items() if value is not None}
+
+
+def _notices(decision: Decision, policy: Policy) -> bytes:
+    if not isinstance(decision, Allow):
+        return b""
+    return b"".join(encode_notice(error_fields(notice(w, policy))) for w in decision.warnings)

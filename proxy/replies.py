@@ -1,0 +1,121 @@
+"""The queue of replies that PostgreSQL owes, in order.
+
+Each message that reached the server owes one reply: THEIRS is relayed, OURS is swallowed, and a reply that
+carries a rejection has its error rewritten into it. Which error belongs to which message is never guessed: it
+belongs to the head. Owns the order and what an error does to it; knows no sockets and no policy.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from proxy.effects import AuditEntry
+from proxy.prepared import Undo
+
+
+class Owed(Enum):
+    """What a reply answers."""
+
+    QUERY = "query"
+    PARSE = "parse"
+    BIND = "bind"
+    DESCRIBE = "describe"
+    EXECUTE = "execute"
+    CLOSE = "close"
+    SYNC = "sync"
+    COPY_END = "copy_end"
+    """No reply: the place where the agent ended a copy that the server had not yet asked for."""
+
+
+class Reply:
+    """One reply owed.
+
+    ``rejection`` is the ErrorResponse to put in the place of the substitute's error; ``notice`` is sent
+    before the reply's first message; ``name`` is the statement a Parse names; ``undo`` takes back what
+    forwarding the message did to the session's names; ``ours`` marks an answer to a question of the proxy's
+    own; ``must_fail`` a message that the server has to refuse, because the gate knows nothing of that name.
+    """
+
+    __slots__ = (
+        "bytes_before",
+        "entry",
+        "failed",
+        "kind",
+        "must_fail",
+        "name",
+        "notice",
+        "ours",
+        "rejection",
+        "rows_before",
+        "undo",
+    )
+
+    def __init__(
+        self,
+        kind: Owed,
+        entry: AuditEntry | None = None,
+        *,
+        name: bytes = b"",
+        notice: bytes = b"",
+        rejection: bytes = b"",
+        undo: Undo | None = None,
+        ours: bool = False,
+        must_fail: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.entry = entry
+        self.name = name
+        self.notice = notice
+        self.rejection = rejection
+        self.undo = undo
+        self.ours = ours
+        self.must_fail = must_fail
+        self.failed = False
+        self.rows_before = -1
+        self.bytes_before = -1
+
+
+class Replies:
+    """The queue. ``discarding`` is True while the server reads past everything up to the next Sync."""
+
+    def __init__(self) -> None:
+        self.queue: deque[Reply] = deque()
+        self.discarding = False
+
+    def owe(self, reply: Reply) -> bool:
+        """Append ``reply``; False (and nothing owed) where the server will read past its message."""
+        if self.discarding:
+            if reply.kind is not Owed.SYNC:
+                return False
+            self.discarding = False
+        self.queue.append(reply)
+        return True
+
+    def fail_head(self) -> list[Reply]:
+        """An error answered the head, a message of the extended protocol: the server discards until Sync.
+
+        Returns the replies that will not come, the head first.
+        """
+        dropped: list[Reply] = []
+        while self.queue and self.queue[0].kind is not Owed.SYNC:
+            dropped.append(self.queue.popleft())
+        self.discarding = not self.queue
+        return dropped
+
+    def begin_copy_in(self) -> bool:
+        """The server asked for copy data on behalf of the head. True when the agent has yet to send it.
+
+        Syncs the server will meet while copying are read past and owe nothing. Raises LookupError when the
+        agent had already sent what the server takes for a fault in the copy.
+        """
+        head = self.queue.popleft()
+        while self.queue:
+            follower = self.queue.popleft()
+            if follower.kind is Owed.COPY_END:
+                self.queue.appendleft(head)
+                return False
+            if follower.kind is not Owed.SYNC:
+                raise LookupError(f"{follower.kind.value} while the server copies in")
+        self.queue.append(head)
+        return True

@@ -1,0 +1,710 @@
+"""One connection's steady state, without I/O: chunks in, effects out.
+
+The only place where the two directions meet. Owns what may pass, the replies owed, and how a refusal is
+made to look exactly like a failed statement of PostgreSQL's own: the refused message is replaced by one of
+the same kind that the server must fail, and the server's error is rewritten into ours, so that the
+transaction status is always the server's. Knows no sockets, no YAML and no rule.
+
+Invariants: nothing reaches the backend undecided; what is allowed passes byte for byte; any split of the
+bytes gives the same result; any surprise closes both connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from policy.decision import Reject
+from policy.facts import QueryString, SessionAction, SessionRef
+from policy.model import RepairTerms, StatementClass, Violation
+from policy.names import PathNames
+from policy.rejection import reject
+from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
+from proxy.gate import Gate, Ruling, error_fields
+from proxy.phase import LEGAL, Action, Phase
+from proxy.prepared import Names, TooManyNames, Undo
+from proxy.replies import Owed, Replies, Reply
+from proxy.wire import backend as wire
+from proxy.wire import frontend
+from proxy.wire.frames import BackendFrames, FramingError, FrontendFrames
+from proxy.wire.frontend import MalformedMessage
+
+_DROP: Final = b""
+_PINNED: Final = {"client_encoding": "UTF8", "standard_conforming_strings": "on"}
+"""Parameters whose change would make the server read texts otherwise than the gate did."""
+_ASK_PATH: Final = b"SELECT pg_catalog.current_schemas(false) /* pgturnstile */"
+
+
+_ERROR: Final = ord("E")
+_READY: Final = ord("Z")
+_COMPLETE: Final = ord("C")
+_DATA_ROW: Final = ord("D")
+_PARAMETER: Final = ord("S")
+_ANY_TIME: Final = frozenset(b"SNA")
+"""ParameterStatus, NoticeResponse, NotificationResponse: answers to nothing."""
+
+
+class _Ending(NamedTuple):
+    """Why a session ends; ``sqlstate`` None where the agent need not be told."""
+
+    reason: str
+    sqlstate: str | None = None
+
+
+class Identity:
+    """Who a session speaks for: what decisions and audit lines of one connection have in common.
+
+    ``connection`` is unique to the connection and prefixes the ids of its decisions; ``role`` is the backend
+    role, which "$user" in a search_path stands for.
+    """
+
+    __slots__ = ("connection", "role")
+
+    def __init__(self, connection: str, role: str) -> None:
+        self.connection = connection
+        self.role = role
+
+
+class _Held:
+    """A message whose ruling is being worked out: its frame, and what completes it."""
+
+    __slots__ = ("complete", "frame", "text")
+
+    def __init__(self, frame: bytes, text: bytes, complete: Callable[[Ruling], bytes | None]) -> None:
+        self.frame = frame
+        self.text = text
+        self.complete = complete
+
+
+class Session:
+    """The two directions of one connection after the handshake, the backend being idle and owing nothing.
+
+    ``path`` is the effective search_path; ``nonce`` an unguessable word that marks our substitutes; ``clock``
+    gives seconds.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        identity: Identity,
+        path: tuple[str, ...],
+        *,
+        nonce: str,
+        clock: Callable[[], float],
+        message_bytes: int,
+    ) -> None:
+        self._gate = gate
+        self._identity = identity
+        self._clock = clock
+        self._frontend = FrontendFrames(message_bytes)
+        self._backend = BackendFrames()
+        self._replies = Replies()
+        self._names = Names()
+        self._first_path = path
+        self._path_unsettled = False
+        self._paths = PathNames((path,))
+        self._cache = gate.cache(self._paths)
+        self._phase = Phase.READY
+        self._held: _Held | None = None
+        self._decisions = 0
+        self._copy_syncs = 0
+        self._answer: list[bytes] = []
+        self._refused_text = f"pgturnstile_refused_{nonce}".encode()
+        self.status = b"I"
+        """Transaction status as the server last gave it."""
+        self._actions: dict[Action, Callable[[bytes, int, int], bytes | None]] = {
+            Action.QUERY: self._on_query,
+            Action.PARSE: self._on_parse,
+            Action.BIND: self._on_bind,
+            Action.DESCRIBE: self._on_describe,
+            Action.EXECUTE: self._on_execute,
+            Action.CLOSE: self._on_close,
+            Action.SYNC: self._on_sync,
+            Action.FLUSH: self._on_flush,
+            Action.FUNCTION_CALL: self._on_function_call,
+            Action.COPY_DATA: self._on_copy_data,
+            Action.COPY_END: self._on_copy_end,
+            Action.TERMINATE: self._on_terminate,
+            Action.DROP: self._on_dropped,
+            Action.RESUME: self._on_resume,
+            Action.IGNORED_SYNC: self._on_ignored_sync,
+        }
+        self._effects: list[Effect] = []
+
+    # --- what the relay sees --------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> bool:
+        """True while a ruling is awaited: the relay reads no more from the agent."""
+        return self._held is not None
+
+    @property
+    def in_flight(self) -> bool:
+        """True while the server works for the agent: a cancel request may be passed on."""
+        return any(not reply.ours for reply in self._replies.queue)
+
+    @property
+    def cancellable(self) -> bool:
+        """True when all that runs would fail as one if it were cancelled.
+
+        Else cancelling could let a later, already forwarded part run alone: a cancelled BEGIN, and the write
+        behind it commits by itself.
+        """
+        queue = self._replies.queue
+        syncs = (Owed.QUERY, Owed.SYNC)
+        return bool(queue) and all(reply.kind not in syncs for reply in list(queue)[:-1])
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing is owed, asked or half sent, and no transaction is open."""
+        return not (self._replies.queue or self._held or self._frontend.pending) and self.status == b"I"
+
+    @property
+    def closed(self) -> bool:
+        return self._phase is Phase.CLOSED
+
+    def from_frontend(self, chunk: bytes) -> list[Effect]:
+        """Bytes of the agent, in any split."""
+        if self._phase is Phase.CLOSED:
+            return []
+        self._frontend.feed(chunk)
+        return self._advance()
+
+    def from_backend(self, chunk: bytes) -> list[Effect]:
+        """Bytes of PostgreSQL, in any split."""
+        if self._phase is Phase.CLOSED:
+            return []
+        effects: list[Effect] = []
+        self._effects = effects
+        try:
+            self._relay(chunk)
+        except (FramingError, MalformedMessage, LookupError) as surprise:
+            self._surprised(f"backend: {surprise}")
+        return effects
+
+    def decided(self, ruling: Ruling) -> list[Effect]:
+        """The ruling that a Decide effect asked for."""
+        held, self._held = self._held, None
+        if held is None or self._phase is Phase.CLOSED:
+            return []
+        effects: list[Effect] = []
+        self._effects = effects
+        try:
+            replacement = held.complete(ruling)
+        except TooManyNames as error:
+            self._end(str(error), "53400")
+            return effects
+        passed = held.frame if replacement is None else replacement
+        if passed:
+            effects.append(ToBackend(passed))
+        return effects + self._advance()
+
+    def lost(self) -> list[Effect]:
+        """One of the connections is gone: what is still owed is recorded as unknown."""
+        effects: list[Effect] = []
+        self._effects = effects
+        self._phase = Phase.CLOSED
+        self._record_dropped(self._replies.queue)
+        self._replies.queue.clear()
+        return effects
+
+    def refuse(self, message: str, sqlstate: str) -> list[Effect]:
+        """End the session from our side with a FATAL error (drain, failure of the proxy)."""
+        effects: list[Effect] = []
+        self._effects = effects
+        self._end(message, sqlstate)
+        return effects
+
+    # --- from the agent -------------------------------------------------------------------------------------
+
+    def _advance(self) -> list[Effect]:
+        """Take frame after frame while the session may go on; allowed runs leave as they came."""
+        effects: list[Effect] = []
+        self._effects = effects
+        if self.held:
+            return effects
+        frames = self._frontend
+        data = frames.data
+        run = done = frames.end
+        ending: _Ending | None = None
+        while ending is None and not self.held:
+            try:
+                kind = frames.next_frame()
+                if kind == 0:
+                    break
+                replacement = self._take(kind, data)
+            except (FramingError, MalformedMessage, TooManyNames) as fault:
+                ending = _Ending(str(fault), fault.sqlstate)
+                break
+            if replacement is not None:
+                if run < frames.start:
+                    effects.append(ToBackend(data[run : frames.start]))
+                if replacement:
+                    effects.append(ToBackend(replacement))
+                run = frames.end
+            done = frames.end
+            if self._phase is Phase.CLOSED:
+                ending = _Ending("terminated by the agent")
+        if run < done:
+            effects.append(ToBackend(data if run == 0 and done == len(data) else data[run:done]))
+        if self._held is not None:
+            effects.append(Decide(self._held.text, self._paths))
+        if ending is not None:
+            self._end(ending.reason, ending.sqlstate)
+        return effects
+
+    def _take(self, kind: int, data: bytes) -> bytes | None:
+        """Account for one message of the agent. None lets it pass; bytes (b"" for none) take its place."""
+        action = LEGAL[self._phase].get(kind)
+        if action is None:
+            raise MalformedMessage(f"message {chr(kind)!r} is not legal while {self._phase.value}")
+        return self._actions[action](data, self._frontend.body, self._frontend.end)
+
+    def _on_query(self, data: bytes, body: int, end: int) -> bytes | None:
+        if data.find(b"\0", body, end) != end - 1:
+            raise MalformedMessage("Query is not one string")
+        text = data[body : end - 1]
+        ruling = self._rule(text)
+        if ruling is None:
+            return self._hold(data, end, text, self._settle_query)
+        return self._settle_query(ruling)
+
+    def _settle_query(self, ruling: Ruling) -> bytes | None:
+        ruling = self._check_executes(ruling)
+        if not ruling.allowed:
+            return self._refuse_query(ruling)
+        reply = Reply(Owed.QUERY, self._entry(ruling, "simple"), notice=ruling.notice)
+        if self._replies.owe(reply) and not ruling.plain:
+            reply.undo = self._apply(ruling)
+        return None
+
+    def _refuse_query(self, ruling: Ruling) -> bytes:
+        rejection = self._rejection(ruling, "simple")
+        self._replies.owe(Reply(Owed.QUERY, rejection=rejection))
+        return wire.simple_query(self._refused_text)
+
+    def _on_parse(self, data: bytes, body: int, end: int) -> bytes | None:
+        message = frontend.decode_parse(data[body:end])
+        ruling = self._rule(message.text)
+        if ruling is None:
+            return self._hold(data, end, message.text, lambda late: self._settle_parse(message.name, late))
+        return self._settle_parse(message.name, ruling)
+
+    def _settle_parse(self, name: bytes, ruling: Ruling) -> bytes | None:
+        if not ruling.allowed:
+            self._replies.owe(Reply(Owed.PARSE, name=name, rejection=self._rejection(ruling, "extended")))
+            self._phase = Phase.DISCARDING
+            return wire.parse_message(name, self._refused_text)
+        reply = Reply(Owed.PARSE, name=name, notice=ruling.notice)
+        if self._replies.owe(reply):
+            reply.undo = self._names.prepare(name, ruling)
+        return None
+
+    def _on_bind(self, data: bytes, body: int, end: int) -> bytes | None:
+        message = frontend.decode_bind(data[body:end])
+        ruling = self._names.statements.get(message.statement)
+        if ruling is not None:
+            ruling = self._check_executes(ruling)
+            if not ruling.allowed:
+                return self._refuse_bound(ruling)
+        if self._replies.owe(Reply(Owed.BIND, must_fail=ruling is None)) and ruling is not None:
+            self._names.open(message.portal, ruling)
+        return None
+
+    def _refuse_bound(self, ruling: Ruling) -> bytes:
+        """Refuse a Bind or Execute: by a Bind of a statement that cannot exist."""
+        rejection = self._rejection(ruling, "extended")
+        self._replies.owe(Reply(Owed.BIND, rejection=rejection))
+        self._phase = Phase.DISCARDING
+        return wire.bind_message(b"", self._refused_text)
+
+    def _on_describe(self, data: bytes, body: int, end: int) -> bytes | None:
+        frontend.decode_target(data[body:end])
+        self._replies.owe(Reply(Owed.DESCRIBE))
+        return None
+
+    def _on_execute(self, data: bytes, body: int, end: int) -> bytes | None:
+        message = frontend.decode_execute(data[body:end])
+        ruling = self._names.portal(message.portal)
+        if ruling is None:
+            # Bound to nothing we saw: the server has no such portal, and says so itself.
+            self._replies.owe(Reply(Owed.EXECUTE, must_fail=True))
+            return None
+        ruling = self._check_executes(ruling)
+        if not ruling.allowed:
+            return self._refuse_bound(ruling)
+        reply = Reply(Owed.EXECUTE, self._entry(ruling, "extended"))
+        if self._replies.owe(reply) and not ruling.plain:
+            reply.undo = self._apply(ruling)
+        return None
+
+    def _on_close(self, data: bytes, body: int, end: int) -> bytes | None:
+        target = frontend.decode_target(data[body:end])
+        reply = Reply(Owed.CLOSE)
+        if self._replies.owe(reply) and target.kind == b"S":
+            reply.undo = self._names.forget(target.name)
+        return None
+
+    def _on_sync(self, data: bytes, body: int, end: int) -> bytes | None:
+        frontend.decode_empty(data[body:end])
+        self._replies.owe(Reply(Owed.SYNC))
+        return None
+
+    def _on_flush(self, data: bytes, body: int, end: int) -> bytes | None:
+        frontend.decode_empty(data[body:end])
+        return None
+
+    def _on_function_call(self, _data: bytes, _body: int, _end: int) -> bytes | None:
+        return self._refuse_query(
+            self._refusal(
+                Violation(
+                    "protocol-not-offered",
+                    "FunctionCall carries no SQL that could be judged",
+                    "Call the function in a SELECT. Do not retry this message.",
+                    sqlstate="0A000",
+                ),
+                StatementClass.CALL,
+                QueryString(""),
+            )
+        )
+
+    def _on_copy_data(self, _data: bytes, _body: int, _end: int) -> bytes | None:
+        return None
+
+    def _on_copy_end(self, _data: bytes, _body: int, _end: int) -> bytes | None:
+        if self._phase is Phase.COPY_IN:
+            self._phase = Phase.READY
+            self._copy_syncs = 0
+        elif self._replies.queue:
+            # Sent ahead of the server's CopyInResponse, which will look for this mark.
+            self._replies.owe(Reply(Owed.COPY_END))
+        return None
+
+    def _on_terminate(self, data: bytes, body: int, end: int) -> bytes | None:
+        frontend.decode_empty(data[body:end])
+        self._phase = Phase.CLOSED
+        return None
+
+    def _on_dropped(self, _data: bytes, _body: int, _end: int) -> bytes | None:
+        return _DROP
+
+    def _on_resume(self, data: bytes, body: int, end: int) -> bytes | None:
+        self._phase = Phase.READY
+        return self._on_sync(data, body, end)
+
+    def _on_ignored_sync(self, data: bytes, body: int, end: int) -> bytes | None:
+        frontend.decode_empty(data[body:end])
+        self._copy_syncs += 1
+        return None
+
+    # --- rulings --------------------------------------------------------------------------------------------
+
+    def _rule(self, text: bytes) -> Ruling | None:
+        known = self._cache.get(text)
+        return known if known is not None else self._gate.rule(text, self._paths)
+
+    def _hold(self, data: bytes, end: int, text: bytes, complete: Callable[[Ruling], bytes | None]) -> bytes:
+        """Keep the message back until its ruling is there."""
+        self._held = _Held(data[self._frontend.start : end], text, complete)
+        return _DROP
+
+    def _check_executes(self, ruling: Ruling) -> Ruling:
+        """EXECUTE of a name that was not prepared here has never been judged."""
+        for name in ruling.executes:
+            if name.encode() not in self._names.statements:
+                return self._refusal(
+                    Violation(
+                        "not-understood",
+                        f'prepared statement "{name}" does not exist',
+                        "PREPARE it on this connection first. Do not retry this statement as it is.",
+                        object=name,
+                        sqlstate="26000",
+                    ),
+                    StatementClass.PREPARE,
+                    ruling.decision.query,
+                )
+        return ruling
+
+    def _refusal(self, violation: Violation, statement_class: StatementClass, query: QueryString) -> Ruling:
+        """A ruling that the session itself makes."""
+        decision = Reject(query, statement_class, (violation,), RepairTerms(), violation.halt)
+        return Ruling(decision, self._gate.policy)
+
+    def _apply(self, ruling: Ruling) -> Undo | None:
+        """What forwarding the statement does to names and search_path; returns how to take names back."""
+        if ruling.paths or ruling.resets_path:
+            self._widen_paths(ruling)
+        undos = [undo for ref in ruling.actions if (undo := self._act(ref, ruling)) is not None]
+        return _in_reverse(undos) if undos else None
+
+    def _act(self, ref: SessionRef, ruling: Ruling) -> Undo | None:
+        name = (ref.name or "").encode()
+        match ref.action:
+            case SessionAction.PREPARE:
+                undo = self._names.prepare(name, ruling)
+                # Of several statements in one string those before the failed one have run: the name stays.
+                return undo if ruling.statements == 1 else None
+            case SessionAction.DEALLOCATE:
+                return self._names.forget(name)
+            case SessionAction.DEALLOCATE_ALL | SessionAction.DISCARD_ALL:
+                return self._names.forget_all()
+            case SessionAction.DECLARE:
+                self._names.declare(name, ruling, ref.hold)
+            case _:
+                pass
+        return None
+
+    def _entry(self, ruling: Ruling, protocol: str) -> AuditEntry:
+        self._decisions += 1
+        return AuditEntry(
+            f"{self._identity.connection}-{self._decisions}",
+            ruling.decision,
+            "copy" if ruling.copies else protocol,
+            self._clock(),
+        )
+
+    def _rejection(self, ruling: Ruling, protocol: str) -> bytes:
+        """Record the refusal and word it as the ErrorResponse the agent will read."""
+        if not isinstance(ruling.decision, Reject):
+            raise TypeError("only a Reject can be worded")
+        entry = self._entry(ruling, protocol)
+        rejection = reject(ruling.decision, entry.id, self._gate.policy)
+        entry.sqlstate = rejection.sqlstate
+        entry.outcome_known = True
+        self._effects.append(Record(entry))
+        return wire.encode_error(error_fields(rejection))
+
+    # --- search_path ----------------------------------------------------------------------------------------
+
+    def _widen_paths(self, ruling: Ruling) -> None:
+        """Until the server says which path holds, names are judged along every path that may."""
+        new = [self._expand(path) for path in ruling.paths]
+        if ruling.resets_path:
+            new.append(self._first_path)
+        self._use_paths(tuple(dict.fromkeys([*self._paths.paths, *new])))
+        self._path_unsettled = True
+
+    def _expand(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        expanded = (self._identity.role if schema == "$user" else schema for schema in path)
+        return tuple(schema for schema in expanded if schema and schema != "pg_catalog")
+
+    def _use_paths(self, paths: tuple[tuple[str, ...], ...]) -> None:
+        self._paths = PathNames(paths)
+        self._cache = self._gate.cache(self._paths)
+
+    def _ask_path(self) -> None:
+        self._path_unsettled = False
+        self._answer = []
+        self._replies.owe(Reply(Owed.QUERY, ours=True))
+        self._effects.append(ToBackend(wire.simple_query(_ASK_PATH)))
+
+    def _learn_path(self) -> None:
+        if self._answer and not self._path_unsettled:
+            value = wire.decode_row(self._answer[0])[0]
+            self._use_paths((wire.text_array((value or b"{}").decode()),))
+
+    # --- from the backend -----------------------------------------------------------------------------------
+
+    def _relay(self, chunk: bytes) -> None:
+        """Pass the chunk on, less what answers ourselves, with errors of our substitutes rewritten."""
+        frames = self._backend
+        queue = self._replies.queue
+        frames.feed(chunk)
+        data = frames.data
+        pieces: list[bytes] = []
+        run = 0
+        while True:
+            frames.capture = bool(queue) and queue[0].ours
+            head = queue[0] if queue else None
+            if head is not None and head.rows_before < 0:
+                head.rows_before, head.bytes_before = frames.rows, frames.row_bytes
+            kind = frames.next_frame()
+            if kind == 0:
+                break
+            if head is not None and head.notice:
+                pieces += (data[run : frames.start], head.notice)
+                run = frames.start
+                head.notice = b""
+            replacement = self._reply(kind, data, head)
+            if self._phase is Phase.CLOSED:
+                break
+            if replacement is not None:
+                pieces += (data[run : frames.start], replacement)
+                run = frames.end
+        tail = frames.tail
+        if run < tail:
+            pieces.append(data if run == 0 and tail == len(data) else data[run:tail])
+        passed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if passed:
+            # Before the other effects of this chunk: what we ask or record comes after what the agent reads.
+            self._effects.insert(0, ToFrontend(passed))
+
+    def _reply(self, kind: int, data: bytes, head: Reply | None) -> bytes | None:
+        """Account for one message of the backend. None lets it pass; bytes (b"" for none) take its place."""
+        frames = self._backend
+        if kind in _ANY_TIME:
+            if kind == _PARAMETER:
+                self._check_parameter(data[frames.body : frames.end])
+            return None
+        while head is not None and head.kind is Owed.COPY_END:
+            self._replies.queue.popleft()
+            head = self._replies.queue[0] if self._replies.queue else None
+        if kind == _ERROR:
+            return self._on_error(data[frames.body : frames.end], head)
+        if head is not None and head.ours:
+            return self._on_own_answer(kind, data)
+        if kind == _READY:
+            self._on_ready(data, head)
+        else:
+            self._on_progress(kind, data, head)
+        return None
+
+    def _on_progress(self, kind: int, data: bytes, head: Reply | None) -> None:
+        """Any answer but an error and ReadyForQuery."""
+        if head is None:
+            raise LookupError(f"message {chr(kind)!r} that nothing asked for")
+        if head.rejection or head.must_fail:
+            raise LookupError("the server ran what it had to refuse")
+        step = _COMPLETES.get((head.kind, kind))
+        if step is None:
+            raise LookupError(f"message {chr(kind)!r} does not answer {head.kind.value}")
+        self._complete(step, kind, data, head)
+
+    def _complete(self, step: str, kind: int, data: bytes, head: Reply) -> None:
+        frames = self._backend
+        if kind == _COMPLETE and head.entry is not None:
+            head.entry.command_tag = data[frames.body : frames.end - 1].decode("utf-8", "replace")
+        if step == "done":
+            self._replies.queue.popleft()
+            self._finish(head)
+        elif step == "copy_in" and self._replies.begin_copy_in():
+            self._phase = Phase.COPY_IN
+            self._copy_syncs = 0
+
+    def _on_error(self, body: bytes, head: Reply | None) -> bytes | None:
+        fields = wire.decode_fields(body)
+        if fields.get("severity_plain", fields.get("severity")) in ("FATAL", "PANIC") or head is None:
+            return None
+        if self._phase is Phase.COPY_IN:
+            self._phase = Phase.READY
+        head.failed = True
+        if head.ours:
+            return _DROP
+        if head.entry is not None:
+            head.entry.sqlstate = fields.get("sqlstate")
+        if head.kind not in (Owed.QUERY, Owed.SYNC):
+            self._skip_to_sync(head)
+        return head.rejection or None
+
+    def _skip_to_sync(self, failed: Reply) -> None:
+        """The server reads past everything until Sync: names it would have changed are put back."""
+        dropped = self._replies.fail_head()
+        for reply in reversed(dropped):
+            if reply.undo is not None:
+                reply.undo()
+        if failed.kind is Owed.PARSE:
+            self._names.parse_failed(failed.name)
+        self._finish(failed)
+        self._record_dropped(dropped[1:])
+
+    def _on_ready(self, data: bytes, head: Reply | None) -> None:
+        queue = self._replies.queue
+        self.status = data[self._backend.body : self._backend.end]
+        if head is None or head.kind not in (Owed.QUERY, Owed.SYNC):
+            if self._copy_syncs == 0:
+                raise LookupError("ReadyForQuery before its Sync")
+            # A Sync met the server after its copy had failed, while we still took it for one it reads past.
+            self._copy_syncs -= 1
+            self._replies.discarding = False
+            return
+        if head.rejection and not head.failed:
+            raise LookupError("the server ran what it had to refuse")
+        queue.popleft()
+        if head.kind is Owed.QUERY:
+            if head.failed and head.undo is not None:
+                head.undo()
+            self._finish(head)
+        if not queue and self.status == b"I":
+            self._names.transaction_ended()
+            if self._path_unsettled:
+                self._ask_path()
+
+    def _on_own_answer(self, kind: int, data: bytes) -> bytes:
+        frames = self._backend
+        if kind == _DATA_ROW:
+            self._answer.append(data[frames.body : frames.end])
+        elif kind == _READY:
+            failed = self._replies.queue.popleft().failed
+            if failed:
+                self._path_unsettled = True
+            else:
+                self._learn_path()
+        return _DROP
+
+    def _check_parameter(self, body: bytes) -> None:
+        name, value = wire.decode_parameter_status(body)
+        if _PINNED.get(name, value) != value:
+            raise LookupError(f"{name} changed to {value}")
+
+    # --- ends -----------------------------------------------------------------------------------------------
+
+    def _finish(self, reply: Reply) -> None:
+        entry = reply.entry
+        if entry is None:
+            return
+        frames = self._backend
+        entry.rows = frames.rows - reply.rows_before
+        entry.bytes = frames.row_bytes - reply.bytes_before
+        entry.ms = (self._clock() - entry.started) * 1000
+        entry.outcome_known = True
+        self._effects.append(Record(entry))
+
+    def _record_dropped(self, replies: Iterable[Reply]) -> None:
+        for reply in replies:
+            if reply.entry is not None:
+                reply.entry.ms = (self._clock() - reply.entry.started) * 1000
+                self._effects.append(Record(reply.entry))
+
+    def _end(self, reason: str, sqlstate: str | None) -> None:
+        """Close both; first tell the agent why, where a message may stand at this place of its stream."""
+        if sqlstate is not None and not self._backend.mid_frame:
+            error = wire.encode_error({"severity": "FATAL", "sqlstate": sqlstate, "message": reason})
+            self._effects.append(ToFrontend(error))
+        self._surprised(reason)
+
+    def _surprised(self, reason: str) -> None:
+        self._record_dropped(self._replies.queue)
+        self._replies.queue.clear()
+        self._effects.append(Close(reason))
+        self._phase = Phase.CLOSED
+
+
+_COMPLETES: Final = {
+    (Owed.PARSE, ord("1")): "done",
+    (Owed.BIND, ord("2")): "done",
+    (Owed.CLOSE, ord("3")): "done",
+    (Owed.DESCRIBE, ord("t")): "more",
+    (Owed.DESCRIBE, ord("T")): "done",
+    (Owed.DESCRIBE, ord("n")): "done",
+    (Owed.EXECUTE, ord("C")): "done",
+    (Owed.EXECUTE, ord("I")): "done",
+    (Owed.EXECUTE, ord("s")): "done",
+    (Owed.EXECUTE, ord("G")): "copy_in",
+    (Owed.EXECUTE, ord("H")): "more",
+    (Owed.EXECUTE, ord("c")): "more",
+    (Owed.QUERY, ord("T")): "more",
+    (Owed.QUERY, ord("C")): "more",
+    (Owed.QUERY, ord("I")): "more",
+    (Owed.QUERY, ord("G")): "copy_in",
+    (Owed.QUERY, ord("H")): "more",
+    (Owed.QUERY, ord("c")): "more",
+}
+"""What each backend message is to the reply at the head; a pair that is not here is a surprise."""
+
+
+def _in_reverse(undos: list[Undo]) -> Undo:
+    def run() -> None:
+        for undo in reversed(undos):
+            undo()
+
+    return run

@@ -1,0 +1,212 @@
+"""Bytes to frames, both directions, over any split of the stream.
+
+Owns lengths and nothing else: a frame is a type byte and two offsets into the bytes at hand, so that a run of
+frames that may pass leaves as the slice that came in. Caps hold before anything is allocated. Written plainly
+and fully typed so that mypyc can compile it as it stands.
+
+Source: PostgreSQL documentation, "Message Flow"; limits as in src/backend/tcop/postgres.c (SocketBackend) and
+src/include/libpq/libpq.h (PQ_SMALL_MESSAGE_LIMIT, PQ_LARGE_MESSAGE_LIMIT).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+HEADER: Final = 5
+"""Type byte and length."""
+SMALL_MESSAGE: Final = 10_000
+"""What PostgreSQL allows a message without a text or a value, in bytes."""
+LARGEST: Final = (1 << 30) - 1
+"""What PostgreSQL allows any message, in bytes."""
+HELD_LIMIT: Final = 1 << 20
+"""The longest backend message that is kept back to be read whole, in bytes."""
+
+COPY_DATA: Final = 0x64
+DATA_ROW: Final = 0x44
+
+_LARGE: Final = frozenset(b"QPBF")
+_SMALL: Final = frozenset(b"DCEHSXcf")
+_HELD: Final = frozenset(b"EZCSNA")
+"""Backend messages whose body the session reads: error, status, tag, parameter, notice, notification."""
+_ROWS: Final = (DATA_ROW, COPY_DATA)
+
+
+class FramingError(Exception):
+    """The stream cannot be cut into frames any more: the connection has to end.
+
+    ``sqlstate`` is 08P01 for an impossible length or an unknown type, 54000 for a frame over the cap.
+    """
+
+    def __init__(self, message: str, sqlstate: str = "08P01") -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+
+
+class FrontendFrames:
+    """Frames from the agent. ``message_bytes`` caps every message with a text or values, in bytes.
+
+    ``feed`` takes a chunk; ``next_frame`` then gives one frame a call as ``start``, ``body`` and ``end``
+    offsets into ``data``. CopyData alone is given piece by piece as it arrives: a piece that continues an
+    earlier frame has ``body == start``.
+    """
+
+    def __init__(self, message_bytes: int) -> None:
+        self.data: bytes = b""
+        self.start: int = 0
+        self.body: int = 0
+        self.end: int = 0
+        self._message_bytes = message_bytes
+        self._parts: list[bytes] = []
+        self._waiting: int = 0
+        self._missing: int = 0
+        self._copy_left: int = 0
+
+    def feed(self, chunk: bytes) -> None:
+        """Take ``chunk``. Frames not yet taken with ``next_frame`` stay in front of it."""
+        if self._missing > 0:
+            # A long frame arrives in many chunks: joined once, when it is whole.
+            self._parts.append(chunk)
+            self._missing -= len(chunk)
+            if self._missing > 0:
+                return
+            self.data = b"".join(self._parts)
+            self._parts = []
+            self._missing = 0
+            self.end = 0
+        elif self.end < len(self.data):
+            self.data = self.data[self.end :] + chunk
+            self.end = 0
+        else:
+            self.data = chunk
+            self.end = 0
+
+    def next_frame(self) -> int:
+        """The type byte of the next frame, or 0 when more bytes are needed. Raises FramingError."""
+        data = self.data
+        start = self.end
+        have = len(data) - start
+        if have == 0 or self._missing > 0:
+            return 0
+        if self._copy_left > 0:
+            return self._copy_piece(start, start, min(have, self._copy_left))
+        kind = data[start]
+        if have < HEADER:
+            self._limit(kind)
+            return 0
+        length = int.from_bytes(data[start + 1 : start + 5], "big")
+        if length < 4:
+            raise FramingError(f"invalid message length {length}")
+        if length > self._limit(kind):
+            raise FramingError(f"message of {length} bytes is over the limit", "54000")
+        if kind == COPY_DATA:
+            self._copy_left = length + 1
+            return self._copy_piece(start, start + HEADER, min(have, length + 1))
+        if have <= length:
+            self._wait_for(start, length + 1 - have)
+            return 0
+        self.start = start
+        self.body = start + HEADER
+        self.end = start + 1 + length
+        return kind
+
+    @property
+    def pending(self) -> bool:
+        """True while bytes are left that have not been given as frames."""
+        return self._missing > 0 or self.end < len(self.data)
+
+    def _copy_piece(self, start: int, body: int, size: int) -> int:
+        self.start = start
+        self.body = min(body, start + size)
+        self.end = start + size
+        self._copy_left -= size
+        return COPY_DATA
+
+    def _limit(self, kind: int) -> int:
+        """The longest length of a message of this type; an unknown type is refused at its first byte."""
+        if kind in _LARGE:
+            return self._message_bytes
+        if kind in _SMALL:
+            return SMALL_MESSAGE
+        if kind == COPY_DATA:
+            return LARGEST
+        raise FramingError(f"invalid frontend message type {kind}")
+
+    def _wait_for(self, start: int, missing: int) -> None:
+        self._parts = [self.data[start:]]
+        self._missing = missing
+        self.data = b""
+        self.end = 0
+
+
+class BackendFrames:
+    """Frames from PostgreSQL. Rows are counted and passed over; what the session reads is held whole.
+
+    After ``feed``, ``next_frame`` gives frames as ``start``, ``body`` and ``end`` offsets into ``data``.
+    ``end`` may lie beyond the data for a message that is not held: its rest is passed over in later chunks.
+    When it returns 0, everything before ``tail`` may be sent on and the bytes from ``tail`` wait for more.
+    ``capture`` makes every message, rows too, be given whole (for answers to our own questions).
+    """
+
+    def __init__(self) -> None:
+        self.data: bytes = b""
+        self.start: int = 0
+        self.body: int = 0
+        self.end: int = 0
+        self.tail: int = 0
+        self.rows: int = 0
+        self.row_bytes: int = 0
+        self.capture: bool = False
+        self._skip: int = 0
+
+    def feed(self, chunk: bytes) -> None:
+        if self.tail < len(self.data):
+            chunk = self.data[self.tail :] + chunk
+        self.data = chunk
+        self.end = 0
+        self.tail = len(chunk)
+        if self._skip > 0:
+            step = min(self._skip, len(chunk))
+            self._skip -= step
+            self.end = step
+
+    def next_frame(self) -> int:
+        """The type byte of the next frame, or 0 when the rest of the data holds none. Raises FramingError."""
+        data = self.data
+        size = len(data)
+        start = self.end
+        while True:
+            if start >= size:
+                self._skip += start - size
+                self.end = size
+                self.tail = size
+                return 0
+            if size - start < HEADER:
+                return self._keep(start)
+            kind = data[start]
+            length = int.from_bytes(data[start + 1 : start + 5], "big")
+            if length < 4 or length > LARGEST + 4:
+                raise FramingError(f"invalid message length {length} from the backend")
+            end = start + 1 + length
+            if kind in _ROWS and not self.capture:
+                self.rows += 1
+                self.row_bytes += length - 4
+                start = end
+                continue
+            if end > size and (self.capture or kind in _HELD):
+                if length > HELD_LIMIT:
+                    raise FramingError(f"{length} bytes in a message the proxy must read", "54000")
+                return self._keep(start)
+            self.start = start
+            self.body = start + HEADER
+            self.end = end
+            return kind
+
+    @property
+    def mid_frame(self) -> bool:
+        """True while the rest of a message already begun is still to pass: nothing may be put in between."""
+        return self._skip > 0
+
+    def _keep(self, start: int) -> int:
+        self.end = start
+        self.tail = start
+        return 0
