@@ -96,6 +96,10 @@ class TransportStream(asyncio.Protocol):
         return len(self._buffer)
 
     @property
+    def ended(self) -> bool:
+        return self._ended or self.transport.is_closing()
+
+    @property
     def encrypted(self) -> bool:
         return self._encrypted
 
@@ -149,7 +153,7 @@ class TransportStream(asyncio.Protocol):
 
         Raises StreamClosedError when the connection has ended meanwhile.
         """
-        if self._ended or self.transport.is_closing():
+        if self.ended:
             raise StreamClosedError("connection ended at the end of the handshake")
         if not self._paused:
             self.transport.pause_reading()

@@ -1,0 +1,94 @@
+"""Cancel keys: who may cancel what.
+
+Owns the secrets we hand out in BackendKeyData and the answer to a CancelRequest. The backend's real process
+id is relayed (drivers show it, and pg_backend_pid() agrees), its secret never is. Knows no sockets: what a
+request reaches is a ``Cancellable``.
+
+Source: PostgreSQL documentation, "Canceling Requests in Progress"; src/backend/storage/ipc/procsignal.c
+(SendCancelRequest).
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from proxy.wire.startup import V3_2, ProtocolVersion
+
+_SHORT_SECRET: Final = 4
+"""Bytes of a secret before protocol 3.2, whose BackendKeyData has room for no more."""
+_LONG_SECRET: Final = 32
+"""What PostgreSQL 18 itself sends on 3.2."""
+
+_FREE_MISSES: Final = 50.0
+_MISSES_PER_SECOND: Final = 5.0
+_SOURCES: Final = 4096
+
+
+class Cancellable(Protocol):
+    """A connection whose query may be cancelled."""
+
+    async def cancel(self) -> None:
+        """Cancel what runs, if anything does; returns when the server has dealt with it. Never raises."""
+
+
+class CancelRegistry:
+    """Every live connection by process id and secret.
+
+    A short secret is 32 bits: a source that guesses is answered with silence once its misses outrun
+    ``_MISSES_PER_SECOND``, at which rate the whole space takes years.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        # A pooler behind us may invent process ids, so that one may stand for several connections.
+        self._connections: dict[int, dict[bytes, Cancellable]] = {}
+        self._misses: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._clock = clock
+
+    def register(self, pid: int, version: ProtocolVersion, connection: Cancellable) -> bytes:
+        """A secret under which ``connection`` may be cancelled from now on."""
+        secret = secrets.token_bytes(_LONG_SECRET if version >= V3_2 else _SHORT_SECRET)
+        self._connections.setdefault(pid, {})[secret] = connection
+        return secret
+
+    def forget(self, pid: int, secret: bytes) -> None:
+        known = self._connections.get(pid, {})
+        known.pop(secret, None)
+        if not known:
+            self._connections.pop(pid, None)
+
+    async def request(self, pid: int, secret: bytes, source: str) -> bool:
+        """Answer one CancelRequest from the address ``source``; True where it named a connection.
+
+        Returns once the server has dealt with it: the requester's connection is closed then, which tells it
+        that no later query of its own will be hit.
+        """
+        if self._throttled(source):
+            return False
+        found: Cancellable | None = None
+        for known, connection in self._connections.get(pid, {}).items():
+            if hmac.compare_digest(known, secret):
+                found = connection
+        if found is None:
+            self._miss(source)
+            return False
+        await found.cancel()
+        return True
+
+    def _throttled(self, source: str) -> bool:
+        return self._count(source) >= _FREE_MISSES
+
+    def _miss(self, source: str) -> None:
+        self._misses[source] = (self._count(source) + 1, self._clock())
+        self._misses.move_to_end(source)
+        if len(self._misses) > _SOURCES:
+            self._misses.popitem(last=False)
+
+    def _count(self, source: str) -> float:
+        """Misses of ``source`` that have not been forgiven yet."""
+        count, since = self._misses.get(source, (0.0, 0.0))
+        return max(0.0, count - (self._clock() - since) * _MISSES_PER_SECOND)
