@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import asyncpg.introspection
 import psycopg
 import pytest
+import sqlalchemy
 
 from policy import builtin
 from policy.builtin import CatalogAccess, Volatility
@@ -332,6 +334,31 @@ def test_what_built_in_operators_and_casts_call_is_safe(connection: psycopg.Conn
     ).fetchall()
     assert len(names) > 900
     assert [name for name, nargs in names if not builtin.is_safe(name, nargs)] == []
+
+
+def test_what_sqlalchemy_and_asyncpg_ask_the_catalogs_is_allowed(postgres: Server) -> None:
+    asked = [text for name, text in vars(asyncpg.introspection).items() if name.startswith("INTRO_")]
+    engine = sqlalchemy.create_engine(
+        "postgresql+psycopg://", creator=lambda: psycopg.connect(postgres.shop.dsn())
+    )
+    with engine.connect() as connection:
+        sqlalchemy.event.listen(connection, "before_cursor_execute", lambda *event: asked.append(event[2]))
+        sqlalchemy.MetaData().reflect(connection, views=True)
+        inspector = sqlalchemy.inspect(connection)
+        for table in inspector.get_table_names():
+            inspector.get_check_constraints(table)
+        for view in inspector.get_view_names():
+            inspector.get_view_definition(view)
+    engine.dispose()
+    text = "\n".join(asked)
+    functions = {name for name in re.findall(r"(\w+)\(", text) if builtin.is_builtin(name)}
+    relations = set(re.findall(r"\b(?:FROM|JOIN) pg_catalog\.(\w+)", text))
+    assert {"format_type", "pg_get_constraintdef", "pg_get_viewdef"} <= functions
+    assert {"pg_class", "pg_attribute", "pg_constraint"} <= relations
+    assert {name for name in functions if not builtin.is_safe(name)} == set()
+    assert {
+        name for name in relations if builtin.catalog_relation("pg_catalog", name) != "structure"
+    } == set()
 
 
 # --- unreadable data ---------------------------------------------------------------------------------------
