@@ -52,12 +52,17 @@ class Record:
 
 
 class Close:
-    """Close both connections once what was written has left. ``reason`` is for the log."""
+    """Close both connections once what was written has left. ``reason`` is for the log.
 
-    __slots__ = ("reason",)
+    ``abandoned`` is True where what still runs in the server should be cancelled, nobody being left to take
+    the answer.
+    """
 
-    def __init__(self, reason: str) -> None:
+    __slots__ = ("abandoned", "reason")
+
+    def __init__(self, reason: str, abandoned: bool = False) -> None:
         self.reason = reason
+        self.abandoned = abandoned
 
 
 Effect = ToFrontend | ToBackend | Decide | Record | Close

@@ -15,7 +15,6 @@ from typing import Final, TypeVar
 
 from policy.decision import Allow, Decision, Situation, decide
 from policy.facts import (
-    CopyEnd,
     Facts,
     SessionAction,
     SessionRef,
@@ -53,7 +52,6 @@ class Ruling:
         "actions",
         "allowed",
         "copies",
-        "copy_in",
         "decision",
         "executes",
         "notice",
@@ -70,7 +68,6 @@ class Ruling:
         self.notice = _notices(decision, policy)
         self.statements = len(facts)
         self.copies = any(f.copies for f in facts)
-        self.copy_in = any(c.end is CopyEnd.STDIN for f in facts for c in f.copies)
         self.actions: tuple[SessionRef, ...] = tuple(ref for f in facts for ref in _top_level(f))
         self.executes: tuple[str, ...] = tuple(
             ref.name
