@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
-from policy import yaml_source
-from policy.diagnostics import Diagnostic, PolicyError, nearest
+from policy import setting_names, yaml_source
+from policy.diagnostics import Diagnostic, PolicyError, Severity, nearest
+from policy.levels import CATALOG_RULES, GOVERNED_ELSEWHERE, default_levels
 from policy.model import (
     Access,
     Allowance,
@@ -52,47 +54,6 @@ BUILTIN_SAFE = "builtin-safe"
 MAX_COST = 1e18
 MAX_ROWS = 1e15
 
-CONFIGURABLE_RULES: Mapping[str, RuleLevel] = MappingProxyType(
-    {
-        "update-without-where": RuleLevel.REJECT,
-        "delete-without-where": RuleLevel.REJECT,
-        "tautology-predicate": RuleLevel.REJECT,
-        "weak-predicate": RuleLevel.REJECT,
-        "unbounded-join": RuleLevel.WARN,
-        "unbounded-select": RuleLevel.OFF,
-        "insert-missing-not-null": RuleLevel.REJECT,
-    }
-)
-"""The rules that ``rules:`` sets, with the level each has where the policy is silent."""
-
-_ALWAYS = "always holds; to try a policy without refusing anything, set mode: observe"
-GOVERNED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
-    {
-        "class-not-allowed": "is governed by statements:",
-        "access-read-only": "is governed by access:",
-        "multiple-statements": "is governed by multiple:",
-        "relation-not-allowed": "is governed by relations:",
-        "column-not-allowed": "is governed by columns:",
-        "function-not-allowed": "is governed by functions:",
-        "setting-not-allowed": "is governed by settings:",
-        "cost-over-limit": "is governed by the limits under cost:",
-        "unpriceable": "is governed by cost.unpriceable",
-        "affected-rows-over-limit": "is governed by limits.affected_rows",
-        "result-over-limit": "is governed by limits.result_rows and limits.result_bytes",
-        "repair-halted": "is governed by repair: and the repair of each row of statements:",
-        "dummy-literal": "is governed by repair: and the repair of each row of statements:",
-        "statement-too-large": "is governed by limits.statement_bytes of the server's configuration",
-        "unparsable": _ALWAYS,
-        "not-understood": _ALWAYS,
-        "server-file": _ALWAYS,
-        "protocol-not-offered": _ALWAYS,
-        "unknown-relation": "is governed by relations: and the catalog",
-        "unknown-column": "is governed by columns: and the catalog",
-        "unknown-function": "is governed by functions: and the catalog",
-    }
-)
-"""Rules that ``rules:`` cannot set, each with the sentence that says where it is set instead."""
-
 T = TypeVar("T")
 
 
@@ -119,6 +80,63 @@ def load_file(path: Path, source: str | None = None) -> Policy:
     return load(text, source)
 
 
+@dataclass(frozen=True, slots=True)
+class _Unenforced:
+    """A part of the format that is read and does not act yet. ``line`` gives its line in a policy that uses
+    it, None in one that does not."""
+
+    path: str
+    line: Callable[[Policy], int | None]
+    consequence: str
+
+
+def _limit(key: str) -> Callable[[Policy], int | None]:
+    return lambda policy: policy.limits.line if getattr(policy.limits, key) is not None else None
+
+
+def _repair_line(policy: Policy) -> int | None:
+    return next(
+        (row.line for row in policy.statements.values() if row.repair_once), policy.repair.line or None
+    )
+
+
+def _switched_on(rule: str) -> Callable[[Policy], int | None]:
+    return lambda policy: policy.rule_lines.get(rule) if policy.rules[rule] is not RuleLevel.OFF else None
+
+
+_UNENFORCED = (
+    _Unenforced("cost", lambda p: p.cost.line if p.cost else None, "no statement is priced"),
+    _Unenforced("limits.result_rows", _limit("result_rows"), "results may be of any length"),
+    _Unenforced("limits.result_bytes", _limit("result_bytes"), "results may be of any size"),
+    _Unenforced("limits.affected_rows", _limit("affected_rows"), "a write may change any number of rows"),
+    _Unenforced("repair", _repair_line, "an agent is told of its one repair, and its turns are not counted"),
+    _Unenforced(
+        "sandbox", lambda p: p.sandbox.line if p.sandbox else None, "no statement is tried on a clone"
+    ),
+    *(
+        _Unenforced(f"rules.{name}", _switched_on(name), "the rule needs a catalog, and there is none")
+        for name in CATALOG_RULES
+    ),
+)
+"""What a policy may say and this version does not act on. Whoever builds one of these removes its entry."""
+
+
+def unenforced(policy: Policy) -> list[Diagnostic]:
+    """A warning for each part of ``policy`` that nothing acts on, so that it gives no false safety."""
+    return [
+        Diagnostic(
+            source=policy.source,
+            line=line,
+            column=0,
+            path=part.path,
+            message=f"read but not enforced by this version: {part.consequence}",
+            severity=Severity.WARNING,
+        )
+        for part in _UNENFORCED
+        if (line := part.line(policy)) is not None
+    ]
+
+
 def _sha256(text: bytes | str) -> str:
     data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     return hashlib.sha256(data).hexdigest()
@@ -127,8 +145,9 @@ def _sha256(text: bytes | str) -> str:
 def _policy(root: Place, source: str, sha256: str) -> Policy:
     fields = root.fields(_SECTIONS, required=("version",))
     fields.maybe("version", _version)
-    default_rules: tuple[Mapping[str, RuleLevel], Mapping[str, int]] = (CONFIGURABLE_RULES, {})
-    rules, rule_lines = fields.get("rules", _rules, default_rules)
+    no_lines: dict[str, int] = {}
+    levels, rule_lines = fields.get("rules", _rules, (default_levels(), no_lines))
+    limits = fields.get("limits", _limits, Limits())
     return Policy(
         name=fields.get("name", _name, Path(source).stem),
         source=source,
@@ -140,11 +159,11 @@ def _policy(root: Place, source: str, sha256: str) -> Policy:
         relations=fields.get("relations", _relations, RelationRules()),
         columns=fields.get("columns", _columns, ()),
         functions=fields.get("functions", _functions, FunctionRules()),
-        settings=fields.get("settings", _settings, SettingRules()),
-        rules=MappingProxyType(rules),
+        settings=fields.get("settings", partial(_settings, limits=limits), SettingRules()),
+        rules=MappingProxyType(levels),
         rule_lines=MappingProxyType(rule_lines),
         cost=fields.maybe("cost", _cost),
-        limits=fields.get("limits", _limits, Limits()),
+        limits=limits,
         repair=fields.get("repair", _repair, RepairRules()),
         sandbox=fields.maybe("sandbox", _sandbox),
         tests=fields.get("tests", _tests, ()),
@@ -270,22 +289,34 @@ def _functions(place: Place) -> FunctionRules:
     )
 
 
-def _settings(place: Place) -> SettingRules:
+def _settings(place: Place, limits: Limits) -> SettingRules:
     fields = place.fields(("allow",))
     items = fields["allow"].items() if "allow" in fields else []
-    names = [name for item in items if (name := _setting(item)) is not None]
+    names = [name for item in items if (name := _setting(item, limits)) is not None]
     return SettingRules(frozenset(names), place.line)
 
 
-def _setting(place: Place) -> str | None:
-    name = place.string()
-    if name is not None and not _SETTING_NAME.fullmatch(name):
-        place.fault("expected the name of one setting, as in datestyle or shop.tenant")
+def _setting(place: Place, limits: Limits) -> str | None:
+    text = place.string()
+    if text is None:
         return None
-    return None if name is None else name.lower()
+    name = text.lower()
+    limit = next((key for key, pinned in _TIMEOUTS.items() if pinned == name), None)
+    if not _SETTING_NAME.fullmatch(name):
+        place.fault("expected the name of one setting, as in datestyle or shop.tenant")
+    elif name in _IDENTITY:
+        place.fault("can never be allowed: the session would leave the backend role that the agent was given")
+    elif limit is not None and getattr(limits, f"{limit}_ms") is not None:
+        place.fault(f"the agent could lift limits.{limit}; allow the setting or set the limit, not both")
+    elif "." not in name and name not in setting_names.KNOWN:
+        place.fault(
+            "PostgreSQL has no such setting that a session may change", nearest(name, setting_names.KNOWN)
+        )
+    return name
 
 
-_SETTING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(?:\.[A-Za-z_][A-Za-z0-9_$]*)*")
+_IDENTITY = frozenset({"role", "session_authorization"})
+_SETTING_NAME = re.compile(r"[a-z_][a-z0-9_$]*(?:\.[a-z_][a-z0-9_$]*)*")
 
 
 def _is_text(place: Place, text: str) -> bool:
@@ -320,10 +351,10 @@ def _named(place: Place, read_one: Callable[[str], T]) -> T | None:
 # Levels, ceilings and turns
 
 
-def _rules(place: Place) -> tuple[Mapping[str, RuleLevel], Mapping[str, int]]:
+def _rules(place: Place) -> tuple[dict[str, RuleLevel], dict[str, int]]:
     refused = {name: f"this rule {sentence}" for name, sentence in GOVERNED_ELSEWHERE.items()}
-    fields = place.fields(CONFIGURABLE_RULES, refused=refused, kind="rule")
-    levels = dict(CONFIGURABLE_RULES)
+    levels = default_levels()
+    fields = place.fields(tuple(levels), refused=refused, kind="rule")
     for name, value in fields.found.items():
         levels[name] = value.word(RuleLevel) or levels[name]
     return levels, {name: value.line for name, value in fields.found.items()}
@@ -409,7 +440,12 @@ def _limits(place: Place) -> Limits:
     )
 
 
-_TIMEOUTS = ("statement_timeout", "lock_timeout", "idle_in_transaction_timeout")
+_TIMEOUTS = {
+    "statement_timeout": "statement_timeout",
+    "lock_timeout": "lock_timeout",
+    "idle_in_transaction_timeout": "idle_in_transaction_session_timeout",
+}
+"""Keys under ``limits``, with the setting of PostgreSQL that each is pinned by."""
 _SERVER_LIMITS = dict.fromkeys(
     ("connections", "connections_per_agent", "startup_timeout", "message_bytes", "statement_bytes"),
     "is a limit of the server's configuration, not of a policy",
@@ -473,7 +509,7 @@ def _sql(place: Place) -> str | None:
 
 
 def _rule_name(place: Place) -> str | None:
-    known = (*CONFIGURABLE_RULES, *GOVERNED_ELSEWHERE)
+    known = (*default_levels(), *GOVERNED_ELSEWHERE)
     name = place.string()
     if name is not None and name not in known:
         place.fault("unknown rule", nearest(name, known))
