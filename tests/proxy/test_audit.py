@@ -19,7 +19,8 @@ from policy.decision import Allow, Decision, Reject
 from policy.facts import CallKind, Facts, FunctionRef, ParseFailure, QueryString, RelationRef
 from policy.model import Halt, RepairTerms, RuleLevel, StatementClass, Violation
 from proxy import audit as audit_module
-from proxy.audit import Audit, AuditError, ConnectionIdentity, Renderer, Statements
+from proxy.audit import Audit, AuditError, ConnectionIdentity, Renderer
+from proxy.config import Statements
 from proxy.effects import AuditEntry
 
 WHO = ConnectionIdentity(
@@ -96,7 +97,7 @@ def test_an_allowed_statement_has_every_field_of_the_contract_in_its_order() -> 
     fingerprint = line.pop("fingerprint")
     assert isinstance(fingerprint, str)
     assert len(fingerprint) == 16
-    assert list(line.items()) == [
+    expected: list[tuple[str, Any]] = [
         ("ts", "2023-11-14T22:13:20.250000+00:00"),
         ("id", "01E"),
         ("agent", "analyst"),
@@ -126,6 +127,7 @@ def test_an_allowed_statement_has_every_field_of_the_contract_in_its_order() -> 
             },
         ),
     ]
+    assert list(line.items()) == expected
 
 
 def test_a_rejection_names_its_rule_first_and_all_of_its_violations() -> None:
@@ -308,7 +310,7 @@ class _StubbornDisk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> _StubbornDisk:
     disk = _StubbornDisk()
-    monkeypatch.setattr(audit_module.os, "write", disk)
+    monkeypatch.setattr("proxy.audit.os.write", disk)
     monkeypatch.setattr(audit_module, "_RETRY_S", 0.01)
     return disk
 
@@ -340,9 +342,9 @@ def test_a_queue_that_stays_full_refuses_until_there_is_room(
     with Audit(path, capacity=3 * 1100, patience_s=0.05) as audit:
         for n in range(3):
             audit.record(entry_of(allow(), str(n)), WHO)
-        for n in ("lost-a", "lost-b"):
+        for lost in ("lost-a", "lost-b"):
             with pytest.raises(AuditError, match="takes no more records"):
-                audit.record(entry_of(allow(), n), WHO)
+                audit.record(entry_of(allow(), lost), WHO)
         disk.works.set()
         assert audit.flush(10)
         audit.record(entry_of(allow(), "3"), WHO)

@@ -1,0 +1,108 @@
+"""The gate without a connection: a file of SQL in, one decision a statement out.
+
+Owns how a file is cut into the statements an agent would send one by one, and how a decision is written down
+for a program. The decisions are those of ``decide``, the wording that of ``reject``: nothing is judged here.
+Knows no database, so names are taken as the text gives them, unqualified ones in schema ``public``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from policy.decision import Allow, Decision, Reject, Situation, decide
+from policy.facts import QueryString
+from policy.model import Policy, Violation
+from policy.names import PathNames
+from policy.parse import DEFAULT_MAX_BYTES, parse
+from policy.rejection import Rejection, reject
+
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One statement and what the gate says of it. ``line`` is where it begins in ``source``, from 1.
+
+    Positions in ``decision`` and ``rejection`` count within ``sql``.
+    """
+
+    source: str
+    line: int
+    sql: str
+    decision: Decision
+    rejection: Rejection | None
+
+    @property
+    def rejected(self) -> bool:
+        return self.rejection is not None
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """All objections, the deciding one first: those of a rejection, what ``mode: observe`` let through,
+        and warnings.
+        """
+        if isinstance(self.decision, Allow):
+            return (*self.decision.observed, *self.decision.warnings)
+        return self.decision.violations
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that ``check --format json`` prints: README, "In a pipeline"."""
+        answer: dict[str, Any] = {
+            "source": self.source,
+            "line": self.line,
+            "sql": self.sql,
+            "decision": "reject" if self.rejected else "allow",
+            "class": self.decision.statement_class,
+            "violations": [_violation(violation) for violation in self.violations],
+            "cost": None,
+            "repair": None,
+        }
+        if self.rejection is not None and isinstance(self.decision, Reject):
+            answer["repair"] = json.loads(self.rejection.detail)["repair"]
+            answer["rule"] = self.rejection.routine
+            answer["halt"] = self.decision.halt
+            answer["sqlstate"] = self.rejection.sqlstate
+            answer["message"] = self.rejection.message
+            answer["hint"] = self.rejection.hint
+        return answer
+
+
+def check(
+    policy: Policy, text: bytes, *, source: str, agent: str = "", statement_bytes: int = DEFAULT_MAX_BYTES
+) -> Iterator[Checked]:
+    """Judge every statement of ``text`` under ``policy`` as if it came alone.
+
+    ``source`` names the text in the answers, ``agent`` is whom the statements are judged for, and
+    ``statement_bytes`` the size above which one is refused. Text that does not parse, or cannot be read as
+    UTF-8, has no statements to tell apart and is one rejected statement. Text without statements gives none.
+    """
+    text = text.removeprefix(_BYTE_ORDER_MARK)
+    situation = Situation(agent, PathNames())
+    # Cutting is allowed any size; each piece is then held to the limit.
+    whole = parse(text, max(len(text), statement_bytes))
+    if whole.failure is not None:
+        yield _judged(policy, situation, whole, source, 1)
+    for facts in whole.statements:
+        line = whole.sql.count("\n", 0, facts.start - 1) + 1
+        yield _judged(policy, situation, parse(facts.sql, statement_bytes), source, line)
+
+
+def _judged(policy: Policy, situation: Situation, query: QueryString, source: str, line: int) -> Checked:
+    decision = decide(policy, situation, query)
+    rejection = reject(decision, f"{source}:{line}", policy) if isinstance(decision, Reject) else None
+    return Checked(source, line, query.sql, decision, rejection)
+
+
+def _violation(violation: Violation) -> dict[str, Any]:
+    return {
+        "rule": violation.rule,
+        "level": violation.level,
+        "message": violation.message,
+        "hint": violation.hint,
+        "object": violation.object,
+        "position": violation.position,
+        "suggestion": violation.suggestion,
+    }

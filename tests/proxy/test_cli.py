@@ -1,0 +1,404 @@
+"""The command line: exit codes, what goes to which stream, and no traceback for a person's mistake."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from policy import rules
+from proxy.cli import Exit, configure_logging, main, painter
+from proxy.scram import Verifier
+
+PROGRAM = [sys.executable, "-m", "proxy"]
+POLICY = """\
+version: 1
+name: orders-only
+access: read_write
+statements:
+  select: allow
+  update: {decide: allow, repair: once}
+relations: {allow: ["public.*"], deny: [public.api_keys]}
+functions: {allow: [builtin-safe]}
+"""
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """``main`` in this process: exit code, stdout, stderr."""
+
+    def run(*arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as error:  # argparse's own way out
+            assert isinstance(error.code, int)
+            code = error.code
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    yield run
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def policy_file(tmp_path: Path) -> Path:
+    path = tmp_path / "orders-only.yaml"
+    path.write_text(POLICY, encoding="utf-8")
+    return path
+
+
+# --- usage ---
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["demo"], ["serve"], ["check"], ["rules"], ["hash-password"]], ids=lambda c: c and c[0]
+)
+def test_every_command_has_help_with_examples(command: list[str], run: Run) -> None:
+    code, out, err = run(*command, "--help")
+    assert (code, err) == (0, "")
+    assert "usage: pgturnstile" in out
+    if command:
+        assert f"\n  pgturnstile {command[0]}" in out.partition("examples:")[2]
+    else:
+        assert "Exit codes: 0 done or allowed, 1 rejected or a check failed, 2" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "COMMAND"),
+        (["frobnicate"], "invalid choice: 'frobnicate'"),
+        (["check"], "--policy"),
+        (["serve"], "--config"),
+        (["demo", "--port", "0"], "expected a whole number from 1 to 65535, not '0'"),
+        (["demo", "--port", "65536"], "expected a whole number"),
+        (["demo", "--port", "x"], "expected a whole number"),
+        (["hash-password", "--iterations", "100"], "expected a whole number from 4096"),
+        (["check", "--pol", "x"], "--pol"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], said: str, run: Run) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_the_version_is_the_package_s(run: Run) -> None:
+    code, out, _ = run("--version")
+    assert code == 0
+    assert re.fullmatch(r"pgturnstile \d+\.\d+\.\d+\n", out)
+
+
+# --- check ---
+
+
+def test_an_allowed_statement_is_exit_code_0(run: Run, policy_file: Path) -> None:
+    code, out, err = run("check", "--policy", policy_file, stdin=b"SELECT id\nFROM orders")
+    assert code == Exit.DONE
+    assert out.splitlines() == [
+        "<stdin>:1: allow  select      SELECT id FROM orders",
+        "1 statement, 0 rejected by policy orders-only",
+    ]
+    assert err == ""
+
+
+def test_each_statement_of_a_file_is_judged_alone(run: Run, policy_file: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.sql"
+    script.write_bytes(
+        "\N{BYTE ORDER MARK}-- ünïcode\nSELECT 1;\n\nUPDATE orders SET total = 0;\n"
+        "SELECT $$;$$; TABLE api_keys".encode()
+    )
+    code, out, _ = run("check", "--policy", policy_file, "--format", "json", script)
+    assert code == Exit.REJECTED
+    judged = [json.loads(line) for line in out.splitlines()]
+    assert [(j["line"], j["decision"], j["class"]) for j in judged] == [
+        (2, "allow", "select"),
+        (4, "reject", "update"),
+        (5, "allow", "select"),
+        (5, "reject", "select"),
+    ]
+    assert [j.get("rule") for j in judged] == [
+        None,
+        "update-without-where",
+        None,
+        "relation-not-allowed",
+    ]
+    assert {j["source"] for j in judged} == {str(script)}
+    assert judged[3]["sql"].strip() == "TABLE api_keys"
+    assert judged[3]["violations"][0]["position"] == 7, "positions count within the statement"
+
+
+def test_a_rejection_in_json_has_what_the_agent_would_read(run: Run, policy_file: Path) -> None:
+    code, out, _ = run(
+        "check", "--policy", policy_file, "--format", "json", "-", stdin=b"UPDATE orders SET total = 0"
+    )
+    (judged,) = [json.loads(line) for line in out.splitlines()]
+    assert code == Exit.REJECTED
+    assert list(judged) == [
+        "source",
+        "line",
+        "sql",
+        "decision",
+        "class",
+        "violations",
+        "cost",
+        "repair",
+        "rule",
+        "halt",
+        "sqlstate",
+        "message",
+        "hint",
+    ]
+    assert judged["repair"] == {"allowed": False, "turns_left": 0, "keep": None}
+    assert (judged["halt"], judged["sqlstate"], judged["cost"]) == ("class_not_repairable", "42501", None)
+    assert "Do not retry" in judged["hint"]
+    assert judged["violations"][0]["rule"] == "update-without-where"
+
+
+@pytest.mark.parametrize(
+    ("text", "sqlstate"),
+    [
+        (b"SELECT 1; SELEC 2; SELECT 3", "42601"),
+        (b"SELECT '\xff'", "42601"),
+        (b"SELECT 1\0; SELECT 2", "42601"),
+    ],
+)
+def test_text_that_cannot_be_read_is_one_rejected_statement(
+    text: bytes, sqlstate: str, run: Run, policy_file: Path
+) -> None:
+    code, out, _ = run("check", "--policy", policy_file, "--format", "json", stdin=text)
+    (judged,) = [json.loads(line) for line in out.splitlines()]
+    assert code == Exit.REJECTED
+    assert (judged["decision"], judged["rule"], judged["sqlstate"]) == ("reject", "unparsable", sqlstate)
+
+
+@pytest.mark.parametrize("text", [b"", b"  ;;\n-- nothing\n"])
+def test_text_without_statements_is_nothing_to_reject(text: bytes, run: Run, policy_file: Path) -> None:
+    assert run("check", "--policy", policy_file, stdin=text) == (
+        Exit.DONE,
+        "0 statements, 0 rejected by policy orders-only\n",
+        "",
+    )
+
+
+def test_an_observing_policy_rejects_nothing_and_says_what_it_saw(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "observe.yaml"
+    path.write_text(POLICY + "mode: observe\n", encoding="utf-8")
+    code, out, _ = run("check", "--policy", path, "--format", "json", stdin=b"TABLE api_keys")
+    judged = json.loads(out)
+    assert code == Exit.DONE
+    assert judged["decision"] == "allow"
+    assert judged["violations"][0]["rule"] == "relation-not-allowed"
+
+
+def test_what_a_statement_holds_cannot_steer_the_terminal(run: Run, policy_file: Path) -> None:
+    code, out, _ = run(
+        "check", "--policy", policy_file, stdin=b"SELECT '\x1b[2J', \"a\x9bb\x07\" FROM api_keys"
+    )
+    assert code == Exit.REJECTED
+    assert all(c.isprintable() or c == "\n" for c in out)
+
+
+@pytest.mark.parametrize("what", ["policy", "sql"])
+def test_a_file_that_is_not_there_is_one_sentence(what: str, run: Run, policy_file: Path) -> None:
+    missing = policy_file.with_name("missing.x")
+    policy, sql = (missing, "-") if what == "policy" else (policy_file, missing)
+    code, out, err = run("check", "--policy", policy, sql)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert str(missing) in err
+    assert "cannot be read: No such file or directory" in err
+
+
+def test_every_fault_of_a_policy_is_shown_with_its_place(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text("version: 1\nname: x\nacess: read_only\nstatements: {selekt: allow}\n", encoding="utf-8")
+    code, out, err = run("check", "--policy", path, stdin=b"SELECT 1")
+    assert (code, out) == (2, "")
+    assert f"{path}:3:1: " in err
+    assert "did you mean 'access'?" in err
+    assert f"{path}:4:14: " in err
+    assert "did you mean 'select'?" in err
+
+
+# --- rules ---
+
+
+def test_rules_lists_every_rule_with_level_and_summary(run: Run) -> None:
+    code, out, _ = run("rules")
+    assert code == 0
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        [name, str(rule.DEFAULT)] for name, rule in rules.BY_NAME.items()
+    ]
+    for line, name in zip(out.splitlines(), rules.BY_NAME, strict=True):
+        summary = line.split(maxsplit=2)[2]
+        assert summary in rules.page(name).splitlines()[0]
+        assert not summary.startswith(name)
+
+
+def test_rules_as_json_is_the_same_list(run: Run) -> None:
+    code, out, _ = run("rules", "--format", "json")
+    assert code == 0
+    assert [entry["name"] for entry in json.loads(out)] == list(rules.BY_NAME)
+    assert {"name", "level", "governed_by", "summary"} == set(json.loads(out)[0])
+
+
+@pytest.mark.parametrize("name", rules.BY_NAME)
+def test_every_rule_has_a_page(name: str, run: Run) -> None:
+    code, out, _ = run("rules", name)
+    assert code == 0
+    assert out.startswith(name)
+    assert "Refused\n" in out
+    assert json.loads(run("rules", name, "--format", "json")[1])["page"] == out.rstrip("\n")
+
+
+def test_a_rule_that_does_not_exist_brings_the_nearest(run: Run) -> None:
+    code, out, err = run("rules", "update-without-were")
+    assert (code, out) == (2, "")
+    assert "did you mean 'update-without-where'?" in err
+    assert "`pgturnstile rules` lists them" in run("rules", "qqqq")[2]
+
+
+# --- hash-password ---
+
+
+def test_a_password_from_standard_input_becomes_a_verifier(run: Run) -> None:
+    code, out, err = run("hash-password", stdin="pässword\r\nnot this\n".encode())
+    assert (code, err) == (0, "")
+    verifier = Verifier.parse(out.strip())
+    assert verifier == Verifier.derive("pässword", verifier.salt, verifier.iterations)
+    assert verifier.iterations == 4096
+    assert (
+        Verifier.parse(run("hash-password", "--iterations", "5000", stdin=b"x")[1].strip()).iterations == 5000
+    )
+
+
+@pytest.mark.parametrize(
+    ("stdin", "said"), [(b"", "empty"), (b"\n", "empty"), (b"\xff\n", "UTF-8"), (b"a\0b\n", "NUL")]
+)
+def test_a_password_that_nobody_could_use_is_refused(stdin: bytes, said: str, run: Run) -> None:
+    code, out, err = run("hash-password", stdin=stdin)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def at_terminal(*typed: str) -> tuple[int, str]:
+    """``hash-password`` at a terminal of its own: exit code, and all that stood on the screen."""
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [*PROGRAM, "hash-password"], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        )
+        os.close(theirs)
+        screen = b""
+        for prompt, answer in zip((b"Password: ", b"Again: "), typed, strict=True):
+            while prompt not in screen:
+                screen += os.read(ours, 1024)
+            time.sleep(
+                0.05
+            )  # getpass switches the echo off before it prints, and flushes what was typed ahead
+            os.write(ours, answer.encode() + b"\n")
+        while True:
+            try:
+                chunk = os.read(ours, 1024)
+            except OSError:  # the other end is closed
+                break
+            if not chunk:
+                break
+            screen += chunk
+        return process.wait(30), screen.decode()
+    finally:
+        os.close(ours)
+
+
+def test_at_a_terminal_the_password_is_asked_twice_and_never_shown() -> None:
+    code, screen = at_terminal("s3cret", "s3cret")
+    assert code == 0
+    assert "s3cret" not in screen
+    verifier = Verifier.parse(screen.split()[-1])
+    assert verifier == Verifier.derive("s3cret", verifier.salt, verifier.iterations)
+
+
+def test_two_different_passwords_are_refused() -> None:
+    code, screen = at_terminal("one", "two")
+    assert code == 2
+    assert "differ" in screen
+    assert "SCRAM" not in screen
+
+
+# --- streams ---
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "coloured"),
+    [
+        (True, {}, True),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"TERM": "dumb"}, False),
+        (False, {}, False),
+    ],
+)
+def test_colour_only_on_a_terminal_that_wants_it(
+    terminal: bool, environment: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: terminal)
+    configure_logging(screen, as_json=False)
+    structlog.get_logger("test").warning("seen")
+    structlog.reset_defaults()
+    assert "seen" in screen.getvalue()
+    assert ("\x1b[" in screen.getvalue()) is coloured
+    assert painter(screen)("word", "31") == ("\x1b[31mword\x1b[0m" if coloured else "word")
+
+
+def test_log_lines_for_programs_are_json(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(sys.stderr, as_json=True)
+    structlog.get_logger("test").warning("seen", port=1)
+    structlog.reset_defaults()
+    out, err = capsys.readouterr()
+    assert out == ""
+    line = json.loads(err)
+    assert (line["event"], line["level"], line["port"]) == ("seen", "warning", 1)
+
+
+def test_a_reader_that_goes_away_is_no_traceback(policy_file: Path) -> None:
+    script = policy_file.with_name("long.sql")
+    script.write_text("SELECT 1;\n" * 5_000, encoding="utf-8")
+    process = subprocess.Popen(
+        [*PROGRAM, "check", "--policy", policy_file, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(30) == 2
+    assert b"Traceback" not in errors
+
+
+def test_exit_codes_reach_the_shell(policy_file: Path) -> None:
+    for sql, code in (("SELECT 1", 0), ("TABLE api_keys", 1), ("SELECT (", 1)):
+        done = subprocess.run(
+            [*PROGRAM, "check", "--policy", policy_file], input=sql.encode(), capture_output=True, check=False
+        )
+        assert done.returncode == code, done.stderr
