@@ -1,0 +1,204 @@
+"""The SQL that a catalog snapshot is read with, on PostgreSQL 15 to 18.
+
+Owns the texts alone; ``catalog_source`` runs them and knows what their columns mean. Every text needs no more
+than an ordinary login: the catalogs named here are readable by PUBLIC. They run with search_path set to
+pg_catalog, so that no name or operator in them can mean anything else. Objects of temporary schemas and TOAST
+are left out everywhere: ``pg_%`` names no other schema but pg_catalog itself.
+"""
+
+# ruff: noqa: S608 - every text is made of this module's own constants
+
+from __future__ import annotations
+
+from typing import Final
+
+FIRST_USER_OID: Final = 16384
+"""FirstNormalObjectId (access/transam.h): objects below it came with the server."""
+
+_SCHEMAS: Final = r"(n.nspname = 'pg_catalog' OR n.nspname NOT LIKE 'pg\_%')"
+_KINDS: Final = "c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'c') AND c.relpersistence <> 't'"
+_NOT_THE_SERVERS: Final = f"(n.nspname <> 'pg_catalog' OR {{oid}} >= {FIRST_USER_OID})"
+
+SESSION: Final = """
+SELECT current_setting('server_version_num')::int, current_database()::text, current_user::text,
+       current_schemas(false)::text[]
+"""
+
+SCHEMAS: Final = f"SELECT n.nspname::text FROM pg_namespace n WHERE {_SCHEMAS}"
+
+RELATIONS: Final = f"""
+SELECT c.oid, n.nspname, c.relname, c.relkind::text, pg_get_userbyid(c.relowner), c.relispartition,
+       c.relrowsecurity, c.relforcerowsecurity, c.reltuples::float8
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE {_KINDS} AND {_SCHEMAS}
+"""
+
+COLUMNS: Final = f"""
+SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.attnotnull OR t.typnotnull,
+       a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL, a.attidentity::text,
+       a.attgenerated::text
+FROM pg_attribute a
+JOIN pg_class c ON c.oid = a.attrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attnum > 0 AND NOT a.attisdropped AND {_KINDS} AND {_SCHEMAS}
+ORDER BY a.attrelid, a.attnum
+"""
+
+# A unique index whose constraint is deferrable may hold duplicates for a while: no key to rely on.
+INDEXES: Final = f"""
+SELECT i.indexrelid, i.indrelid, x.relname, i.indkey::int2[], i.indnkeyatts, i.indisunique AND i.indimmediate,
+       i.indisprimary, i.indpred IS NOT NULL
+FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+WHERE i.indisvalid AND i.indislive AND i.indrelid >= {FIRST_USER_OID}
+"""
+
+# A partition's copy of its parent's key has a parent itself.
+FOREIGN_KEYS: Final = """
+SELECT conname, conrelid, conkey, confrelid, confkey FROM pg_constraint
+WHERE contype = 'f' AND conparentid = 0
+"""
+
+TRIGGERS: Final = """
+SELECT tgrelid, tgname, tgfoid, tgtype, tgenabled <> 'D' FROM pg_trigger WHERE NOT tgisinternal
+"""
+
+INHERITANCE: Final = "SELECT inhparent, inhrelid FROM pg_inherits"
+
+# pg_depend says nothing of objects that came with the server, nor of whole-row references
+# (find_expr_references_walker, dependency.c). The stored tree says both: its fields are ":name value", and
+# text in it cannot look so, because outfuncs.c escapes blanks.
+RULES: Final = f"""
+SELECT r.oid, r.ev_class, r.rulename, r.ev_type::text, r.is_instead,
+       position(':varattno 0 ' IN tree.text) > 0,
+       ARRAY(SELECT DISTINCT m[1]::oid FROM regexp_matches(tree.text, ':relid (\\d+)', 'g') m
+             WHERE m[1] <> '0' AND m[1]::oid < {FIRST_USER_OID}),
+       ARRAY(SELECT DISTINCT m[1]::oid
+             FROM regexp_matches(tree.text, ':(?:funcid|aggfnoid|winfnoid|tsmhandler) (\\d+)', 'g') m
+             WHERE m[1] <> '0')
+FROM pg_rewrite r, LATERAL (SELECT r.ev_action::text || r.ev_qual::text) tree(text)
+WHERE r.ev_class >= {FIRST_USER_OID}
+"""
+
+DEPENDENCIES: Final = f"""
+SELECT d.classid::regclass::text, d.objid, d.refclassid::regclass::text, d.refobjid, d.refobjsubid
+FROM pg_depend d
+WHERE d.deptype IN ('n', 'a') AND d.objid >= {FIRST_USER_OID}
+  AND (d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass
+       OR d.classid = 'pg_class'::regclass AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
+       OR d.classid IN ('pg_rewrite'::regclass, 'pg_attrdef'::regclass, 'pg_policy'::regclass,
+                        'pg_constraint'::regclass, 'pg_proc'::regclass, 'pg_type'::regclass)
+          AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_type'::regclass))
+"""
+
+# What the dependants of DEPENDENCIES belong to: a relation (and column), or a domain.
+EXPRESSION_OWNERS: Final = f"""
+SELECT 'pg_attrdef', oid, adrelid, adnum, 0::oid FROM pg_attrdef WHERE oid >= {FIRST_USER_OID}
+UNION ALL SELECT 'pg_policy', oid, polrelid, NULL, 0 FROM pg_policy
+UNION ALL SELECT 'pg_constraint', oid, conrelid, NULL, contypid FROM pg_constraint
+          WHERE contype = 'c' AND oid >= {FIRST_USER_OID}
+UNION ALL SELECT 'pg_class', indexrelid, indrelid, NULL, 0 FROM pg_index
+          WHERE indexrelid >= {FIRST_USER_OID} AND (indexprs IS NOT NULL OR indpred IS NOT NULL)
+"""
+
+FUNCTION_NAMES: Final = (
+    "SELECT p.oid, n.nspname, p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
+)
+
+TYPE_NAMES: Final = (
+    "SELECT t.oid, n.nspname, t.typname FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace"
+)
+
+FUNCTIONS: Final = f"""
+WITH listed AS (
+  SELECT p.*, n.nspname, {_NOT_THE_SERVERS.format(oid="p.oid")} AS added
+  FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE {_SCHEMAS})
+SELECT p.oid, p.nspname, p.proname, p.prokind::text, p.provolatile::text, p.prosecdef, l.lanname,
+       pg_get_userbyid(p.proowner), p.proargtypes::oid[], p.prorettype, p.proretset, p.pronargdefaults,
+       p.provariadic <> 0, p.proallargtypes, p.proargmodes::text[], p.proargnames
+FROM listed p JOIN pg_language l ON l.oid = p.prolang
+WHERE p.added OR p.proretset OR p.proname IN (SELECT proname FROM listed WHERE added)
+"""
+
+AGGREGATES: Final = f"""
+SELECT aggfnoid::oid, ARRAY[aggtransfn, aggfinalfn, aggcombinefn, aggserialfn, aggdeserialfn, aggmtransfn,
+                            aggminvtransfn, aggmfinalfn]::oid[]
+FROM pg_aggregate WHERE aggfnoid >= {FIRST_USER_OID}
+"""
+
+OPERATORS: Final = f"""
+WITH listed AS (
+  SELECT o.*, n.nspname, {_NOT_THE_SERVERS.format(oid="o.oid")} AS added
+  FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE {_SCHEMAS} AND o.oprcode <> 0)
+SELECT o.oid, o.nspname, o.oprname, o.oprleft, o.oprright, o.oprresult, o.oprcode::oid,
+       ARRAY[o.oprrest, o.oprjoin]::oid[]
+FROM listed o WHERE o.added OR o.oprname IN (SELECT oprname FROM listed WHERE added)
+"""
+
+CASTS: Final = f"""
+SELECT castsource, casttarget, castfunc, castcontext::text, castmethod::text FROM pg_cast
+WHERE oid >= {FIRST_USER_OID}
+"""
+
+# Row types follow from their relations and ordinary arrays from their elements: Catalog.type makes those.
+TYPES: Final = f"""
+SELECT t.oid, n.nspname, t.typname, t.typtype::text, t.typcategory::text,
+       CASE WHEN t.typcategory = 'A' THEN t.typelem ELSE 0 END,
+       CASE t.typtype WHEN 'd' THEN t.typbasetype WHEN 'r' THEN r.rngsubtype WHEN 'm' THEN m.rngtypid
+                      ELSE 0 END,
+       t.typrelid,
+       ARRAY[t.typinput, t.typoutput, t.typreceive, t.typsend, t.typmodin, t.typmodout, t.typsubscript,
+             coalesce(r.rngcanonical, 0), coalesce(r.rngsubdiff, 0)]::oid[]
+FROM pg_type t
+JOIN pg_namespace n ON n.oid = t.typnamespace
+LEFT JOIN pg_class c ON c.oid = t.typrelid
+LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+LEFT JOIN pg_range r ON r.rngtypid = t.oid
+LEFT JOIN pg_range m ON m.rngmultitypid = t.oid
+WHERE {_SCHEMAS} AND {_NOT_THE_SERVERS.format(oid="t.oid")} AND t.typisdefined
+  AND coalesce(c.relkind = 'c', true)
+  AND coalesce(t.typname <> '_' || e.typname OR t.typnamespace <> e.typnamespace, true)
+"""
+
+# One argument suffices, and its type is record, "any" or polymorphic so that a row fits.
+ROW_FUNCTIONS: Final = """
+SELECT DISTINCT p.proname::text FROM pg_proc p
+WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.pronargs >= 1 AND p.pronargs - p.pronargdefaults <= 1
+  AND p.proargtypes[0] IN ('record'::regtype, '"any"'::regtype, 'anyelement'::regtype, 'anynonarray'::regtype,
+                           'anycompatible'::regtype, 'anycompatiblenonarray'::regtype)
+"""
+
+# The rows each part counts are those whose change the snapshot would show. A row's xmin changes when it is
+# written and keeps its value when it is frozen; ANALYZE and VACUUM update counts in place and leave it alone.
+_STAMP: Final = (
+    "count(*), coalesce(sum({x}.xmin::text::bigint), 0), coalesce(bit_xor({x}.xmin::text::bigint), 0)"
+)
+_TEMPORARY: Final = "(SELECT oid FROM pg_class WHERE relpersistence = 't')"
+_TEMPORARY_SCHEMAS: Final = (
+    r"(SELECT oid FROM pg_namespace WHERE nspname LIKE 'pg\_temp\_%' OR nspname LIKE 'pg\_toast%')"
+)
+_STAMPED: Final = (
+    ("pg_namespace", r"x.nspname NOT LIKE 'pg\_%'"),
+    ("pg_class", f"x.relpersistence <> 't' AND x.relnamespace NOT IN {_TEMPORARY_SCHEMAS}"),
+    ("pg_attribute", f"x.attrelid >= {FIRST_USER_OID} AND x.attnum > 0 AND x.attrelid NOT IN {_TEMPORARY}"),
+    ("pg_attrdef", f"x.adrelid NOT IN {_TEMPORARY}"),
+    ("pg_constraint", f"x.connamespace NOT IN {_TEMPORARY_SCHEMAS}"),
+    ("pg_index", f"x.indrelid >= {FIRST_USER_OID} AND x.indrelid NOT IN {_TEMPORARY}"),
+    ("pg_inherits", f"x.inhrelid NOT IN {_TEMPORARY}"),
+    ("pg_trigger", f"x.tgrelid NOT IN {_TEMPORARY}"),
+    ("pg_policy", "true"),
+    ("pg_rewrite", f"x.ev_class NOT IN {_TEMPORARY}"),
+    ("pg_type", f"x.typnamespace NOT IN {_TEMPORARY_SCHEMAS}"),
+    ("pg_range", "true"),
+    ("pg_proc", f"x.pronamespace NOT IN {_TEMPORARY_SCHEMAS}"),
+    ("pg_aggregate", "true"),
+    ("pg_operator", f"x.oprnamespace NOT IN {_TEMPORARY_SCHEMAS}"),
+    ("pg_cast", "true"),
+    ("pg_db_role_setting", "true"),
+)
+EPOCH: Final = "\nUNION ALL\n".join(
+    f"SELECT {number}, {_STAMP.format(x='x')} FROM {table} x WHERE {condition}"
+    for number, (table, condition) in enumerate(_STAMPED)
+)
+
+VISIBLE: Final = "SELECT pg_current_snapshot()::text"
