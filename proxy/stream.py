@@ -160,10 +160,11 @@ class TransportStream(asyncio.Protocol):
         self.transport.set_protocol(protocol)
         return bytes(self._buffer)
 
-    def close(self) -> None:
-        """Close once everything written has left."""
+    def close(self, within_s: float = 5.0) -> None:
+        """Close once everything written has left, or after ``within_s`` seconds whatever has not."""
         if self._transport is not None:
             self._transport.close()
+            asyncio.get_running_loop().call_later(within_s, self._transport.abort)
 
     def abort(self) -> None:
         if self._transport is not None:

@@ -1,0 +1,347 @@
+"""Two transports round one Session: bytes in, effects carried out, backpressure both ways.
+
+Owns the life of a connection after its handshake, and how it ends. Knows nothing of frames and rules: what a
+chunk means is the Session's to say. asyncio's streams are never used here: they cost more than the rest of
+the proxy together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from proxy import backend
+from proxy.audit import ConnectionIdentity
+from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
+from proxy.gate import Gate
+from proxy.session import Session
+from proxy.stream import StreamClosedError, TransportStream
+
+_TERMINATE: Final = b"X\0\0\0\x04"
+_LINGER_S: Final = 5.0
+"""How long what was written last may take to leave before a connection is cut."""
+_CANCEL_S: Final = 10.0
+"""How long PostgreSQL may take to deal with a CancelRequest."""
+
+# Why the agent's side is not read; bits, because several may hold at once.
+_HELD: Final = 1
+_BACKEND_FULL: Final = 2
+_CANCELLING: Final = 4
+
+log = structlog.get_logger("pgturnstile.relay")
+
+
+class AuditSink(Protocol):
+    """Takes the audit record of a decision whose outcome is known; may raise to end the connection."""
+
+    def record(self, entry: AuditEntry, identity: ConnectionIdentity) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BackendKey:
+    """What cancels the session's work in the server."""
+
+    endpoint: backend.Endpoint
+    pid: int
+    secret: bytes
+
+
+class Relay:
+    """One connection in its steady state.
+
+    ``start`` begins it; ``on_ended`` is called once, when both transports are gone.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        gate: Gate,
+        audit: AuditSink,
+        identity: ConnectionIdentity,
+        key: BackendKey,
+        executor: Executor,
+        on_ended: Callable[[Relay], None],
+    ) -> None:
+        self._session = session
+        self._gate = gate
+        self._audit = audit
+        self._identity = identity
+        self._key = key
+        self._executor = executor
+        self._on_ended = on_ended
+        self._frontend = _FrontendSide(self)
+        self._backend = _BackendSide(self)
+        self._unread = 0
+        self._cancels = 0
+        self._ending = False
+        self._draining = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, frontend: TransportStream, backend_stream: TransportStream, greeting: bytes) -> None:
+        """Take both connections over from the handshake; ``greeting`` ends it towards the agent.
+
+        Raises StreamClosedError where one has ended meanwhile; the caller then closes what it holds.
+        """
+        if frontend.ended or backend_stream.ended:
+            raise StreamClosedError("connection ended at the end of the handshake")
+        from_backend = backend_stream.hand_over(self._backend)
+        from_frontend = frontend.hand_over(self._frontend)
+        self._backend.transport = backend_stream.transport
+        self._frontend.transport = frontend.transport
+        self._frontend.transport.write(greeting)
+        self._backend.transport.resume_reading()
+        self._frontend.transport.resume_reading()
+        if from_backend:
+            self.backend_received(from_backend)
+        if from_frontend:
+            self.frontend_received(from_frontend)
+
+    # --- what the two sides report ---
+
+    def frontend_received(self, data: bytes) -> None:
+        if self._ending:
+            return
+        try:
+            self._carry_out(self._session.from_frontend(data))
+        except Exception as error:
+            self._surprised(error)
+
+    def backend_received(self, data: bytes) -> None:
+        if self._ending:
+            return
+        try:
+            self._carry_out(self._session.from_backend(data))
+            if self._draining and self._session.idle:
+                self.end("terminating connection due to administrator command", "57P01")
+        except Exception as error:
+            self._surprised(error)
+
+    def frontend_lost(self) -> None:
+        if not self._ending:
+            self._conclude(self._session.lost, "agent gone")
+        self.side_lost()
+
+    def backend_lost(self) -> None:
+        if not self._ending:
+            self.end("terminating connection because the database server closed it", "57P01")
+        self.side_lost()
+
+    def frontend_full(self, full: bool) -> None:
+        """The agent reads more slowly than the server sends (or has caught up)."""
+        if self._ending:
+            return
+        if full:
+            self._backend.pause()
+        else:
+            self._backend.resume()
+
+    def backend_full(self, full: bool) -> None:
+        self._set_unread(_BACKEND_FULL, full)
+
+    # --- what others ask ---
+
+    def drain(self) -> None:
+        """End as soon as nothing is under way."""
+        self._draining = True
+        if self._session.idle and not self._ending:
+            self.end("terminating connection due to administrator command", "57P01")
+
+    def end(self, message: str, sqlstate: str) -> None:
+        """End now with a FATAL error, where the agent's stream has room for one."""
+        if not self._ending:
+            self._conclude(lambda: self._session.refuse(message, sqlstate), message)
+
+    def abort(self) -> None:
+        """End now and cut both connections, whatever has not left yet."""
+        self.end("terminating connection due to administrator command", "57P01")
+        for side in (self._frontend, self._backend):
+            side.transport.abort()
+
+    async def cancel(self) -> None:
+        """Cancel the query that runs, if one does. Meanwhile the agent is not read and the backend kept.
+
+        So a cancel can hit neither a later query nor another session that got the same process id.
+        """
+        if self._ending or not self._session.in_flight:
+            return
+        self._cancels += 1
+        self._set_unread(_CANCELLING, True)
+        try:
+            await self._cancel_backend()
+        finally:
+            self._cancels -= 1
+            if not self._cancels:
+                self._cancel_dealt_with()
+
+    def _cancel_dealt_with(self) -> None:
+        self._set_unread(_CANCELLING, False)
+        if self._ending:
+            self._close_backend()
+
+    # --- carrying out ---
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, ToBackend):
+                self._backend.transport.write(effect.data)
+            elif isinstance(effect, ToFrontend):
+                self._frontend.transport.write(effect.data)
+            elif isinstance(effect, Record):
+                self._audit.record(effect.entry, self._identity)
+            elif isinstance(effect, Decide):
+                self._decide(effect)
+            else:
+                self._close(effect.reason, abandoned=effect.abandoned)
+
+    def _decide(self, effect: Decide) -> None:
+        """Have the gate judge in another thread; the agent is not read meanwhile."""
+        self._set_unread(_HELD, True)
+        task = asyncio.get_running_loop().create_task(self._judge(effect))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _judge(self, effect: Decide) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            ruling = await loop.run_in_executor(
+                self._executor, self._gate.rule_slowly, effect.text, effect.names
+            )
+            if not self._ending:
+                self._set_unread(_HELD, False)
+                self._carry_out(self._session.decided(ruling))
+        except Exception as error:
+            self._surprised(error)
+
+    # --- ending ---
+
+    def _surprised(self, error: Exception) -> None:
+        """Whatever went wrong, nothing more passes: both connections end."""
+        log.error("connection ended by a failure", connection=self._identity.connection, exc_info=error)
+        self.end("the proxy failed; the connection is closed", "XX000")
+
+    def _conclude(self, conclude: Callable[[], list[Effect]], reason: str) -> None:
+        """End the session and carry out what it still has to say, come what may."""
+        abandoned = self._session.cancellable
+        try:
+            for effect in conclude():
+                if not isinstance(effect, Close):
+                    self._carry_out([effect])
+        except Exception as error:
+            log.error("last words were lost", connection=self._identity.connection, exc_info=error)
+        self._close(reason, abandoned=abandoned)
+
+    def _close(self, reason: str, *, abandoned: bool) -> None:
+        if self._ending:
+            return
+        self._ending = True
+        log.info("connection closed", connection=self._identity.connection, reason=reason)
+        self._frontend.close()
+        if abandoned and not self._cancels and not self._backend.lost:
+            # What still runs for an agent that is gone holds its locks until it is told to stop.
+            task = asyncio.get_running_loop().create_task(self._cancel_then_close())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif not self._cancels:
+            self._close_backend()
+
+    async def _cancel_then_close(self) -> None:
+        # A server that is blocked sending rows hears of the cancel only once they are read.
+        self._backend.resume()
+        await self._cancel_backend()
+        self._close_backend()
+
+    async def _cancel_backend(self) -> None:
+        try:
+            async with asyncio.timeout(_CANCEL_S):
+                await backend.cancel(self._key.endpoint, self._key.pid, self._key.secret)
+        except (backend.BackendError, OSError, TimeoutError) as error:
+            log.warning("cancel failed", connection=self._identity.connection, error=str(error))
+
+    def _close_backend(self) -> None:
+        self._backend.say_last(_TERMINATE)
+        self._backend.close()
+
+    def _set_unread(self, reason: int, holds: bool) -> None:
+        before, self._unread = self._unread, (self._unread | reason) if holds else (self._unread & ~reason)
+        if self._ending or bool(before) is bool(self._unread):
+            return
+        if self._unread:
+            self._frontend.pause()
+        else:
+            self._frontend.resume()
+
+    def side_lost(self) -> None:
+        """One transport is gone for good; once both are, so is the connection."""
+        if self._frontend.lost and self._backend.lost:
+            self._on_ended(self)
+
+
+class _Side(asyncio.Protocol):
+    """What both transports have in common; a transport that has been lost takes no more orders."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, relay: Relay) -> None:
+        self.relay = relay
+        self.lost = False
+        self._linger: asyncio.TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self.lost = True
+        if self._linger is not None:
+            self._linger.cancel()
+
+    def pause(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def say_last(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(data)
+
+    def close(self) -> None:
+        """Close once everything written has left, or after ``_LINGER_S`` whatever has not."""
+        if self.lost:
+            return
+        self.transport.close()
+        self._linger = asyncio.get_running_loop().call_later(_LINGER_S, self.transport.abort)
+
+
+class _FrontendSide(_Side):
+    def data_received(self, data: bytes) -> None:
+        self.relay.frontend_received(data)
+
+    def pause_writing(self) -> None:
+        self.relay.frontend_full(True)
+
+    def resume_writing(self) -> None:
+        self.relay.frontend_full(False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.relay.frontend_lost()
+
+
+class _BackendSide(_Side):
+    def data_received(self, data: bytes) -> None:
+        self.relay.backend_received(data)
+
+    def pause_writing(self) -> None:
+        self.relay.backend_full(True)
+
+    def resume_writing(self) -> None:
+        self.relay.backend_full(False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.relay.backend_lost()

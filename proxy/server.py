@@ -1,0 +1,375 @@
+"""The listening side: accept, count, hand shakes, hand over to a relay, and end in good order.
+
+Owns every live connection of one process and the limits on their number. A connection's life reads top-down
+in ``_serve``. Knows no message of the protocol and no rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from policy.diagnostics import InvalidFileError
+from policy.model import Policy
+from proxy import handshake, tls
+from proxy.audit import Audit, ConnectionIdentity
+from proxy.backend import BackendSession, Endpoint
+from proxy.cancel import CancelRegistry
+from proxy.config import Config
+from proxy.gate import Gate
+from proxy.handshake import Proven, RefusedError
+from proxy.relay import AuditSink, BackendKey, Relay
+from proxy.session import Identity, Session
+from proxy.stream import StreamClosedError, TransportStream
+from proxy.wire.startup import CancelRequest, NotPostgresError
+
+DRAIN_S: Final = 30.0
+"""How long a draining server waits for what is under way."""
+_BACKLOG: Final = 512
+_SPARE_SOCKETS: Final = 64
+"""Accepted beyond ``limits.connections``: for cancel requests, and to refuse the rest in words."""
+_JUDGES: Final = 4
+_LAST_WORDS_S: Final = 2.0
+"""How long a stopping server waits for its last messages to leave."""
+
+log = structlog.get_logger("pgturnstile.server")
+
+
+class NoAudit:
+    """The sink of a server that keeps no records."""
+
+    def record(self, entry: object, identity: object) -> None:
+        pass
+
+
+class Server:
+    """One listener and its connections. ``start``, then ``drain`` or ``stop``; ``config`` may be replaced."""
+
+    def __init__(self, config: Config, audit: AuditSink | None = None) -> None:
+        self._audit: AuditSink = audit or NoAudit()
+        self._mock_secret = secrets.token_bytes(32)
+        self._cancels = CancelRegistry()
+        self._live: dict[Relay, _Live] = {}
+        self._shaking: set[asyncio.Task[None]] = set()
+        self._sockets = 0
+        self._agents: Counter[str] = Counter()
+        self._draining = False
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._judges = ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge")
+        self._listener: asyncio.Server | None = None
+        self.replace_config(config)
+
+    def replace_config(self, config: Config) -> None:
+        """Serve new connections by ``config``; live ones keep what they began with, and so does the listener.
+
+        Raises OSError or ssl.SSLError where its certificates have become unusable; nothing has changed then.
+        """
+        listen_tls, backend_tls = config.listen.tls, config.backend.tls
+        agent_context = tls.agent_context(listen_tls.cert, listen_tls.key) if listen_tls is not None else None
+        backend_context = tls.backend_context(backend_tls.mode, backend_tls.ca)
+        self._tls = agent_context
+        self._endpoint = Endpoint(config.backend.host, config.backend.port, backend_tls.mode, backend_context)
+        self._gates: dict[tuple[str, str], Gate] = {}
+        self._config = config
+
+    async def start(self) -> tuple[str, int]:
+        """Listen; returns the host and the port, which the system chose where the config says 0."""
+        listen = self._config.listen
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: _Accepted(self._accept), listen.host, listen.port, backlog=_BACKLOG
+        )
+        port: int = self._listener.sockets[0].getsockname()[1]
+        return listen.host, port
+
+    async def drain(self, within_s: float = DRAIN_S) -> None:
+        """Accept nothing more, end what is idle, let what is under way finish, then ``stop``."""
+        self._refuse_new()
+        for relay in list(self._live):
+            relay.drain()
+        await self._wait_until_quiet(within_s)
+        await self.stop()
+
+    async def stop(self) -> None:
+        """End everything at once; what an agent has not read within moments is lost."""
+        self._refuse_new()
+        for relay in list(self._live):
+            relay.end("terminating connection due to administrator command", "57P01")
+        await self._wait_until_quiet(_LAST_WORDS_S)
+        for relay in list(self._live):
+            relay.abort()
+        self._judges.shutdown(wait=False, cancel_futures=True)
+
+    def _refuse_new(self) -> None:
+        self._draining = True
+        if self._listener is not None:
+            self._listener.close()
+        for task in list(self._shaking):
+            task.cancel()
+
+    async def _wait_until_quiet(self, within_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._quiet.wait()
+
+    # --- one connection ---
+
+    def _accept(self, stream: _Accepted) -> None:
+        if self._draining or self._sockets >= self._config.limits.connections + _SPARE_SOCKETS:
+            log.warning("connection dropped", client=stream.client, reason="no more sockets")
+            stream.abort()
+            return
+        self._sockets += 1
+        self._quiet.clear()
+        task = asyncio.get_running_loop().create_task(self._serve(stream))
+        self._shaking.add(task)
+        task.add_done_callback(self._shaking.discard)
+
+    async def _serve(self, stream: _Accepted) -> None:
+        """A connection from its first byte until a relay has it, or until it is refused."""
+        handed_over = False
+        try:
+            handed_over = await self._shake_hands(stream)
+        except RefusedError as refusal:
+            self._refuse(stream, refusal)
+        except NotPostgresError as error:
+            log.info("connection dropped", client=stream.client, reason=str(error))
+        except StreamClosedError as error:
+            # Probes connect and close, clients go away to ask for a password: nothing to report.
+            log.debug("connection ended early", client=stream.client, reason=str(error))
+        except TimeoutError:
+            log.info("connection dropped", client=stream.client, reason="the handshake took too long")
+        except asyncio.CancelledError:
+            self._refuse(stream, RefusedError("the proxy is shutting down", "57P03"))
+        except Exception:
+            log.exception("handshake failed", client=stream.client)
+            self._refuse(stream, RefusedError("the proxy failed; the connection is closed", "XX000"))
+        finally:
+            if not handed_over:
+                stream.close()
+                self._socket_gone()
+
+    async def _shake_hands(self, stream: _Accepted) -> bool:
+        """True when a relay has taken the connection over."""
+        config = self._config
+        listen_tls = config.listen.tls
+        deadline = asyncio.get_running_loop().time() + config.limits.startup_timeout_ms / 1000
+        async with asyncio.timeout_at(deadline):
+            first = await handshake.read_first(
+                stream, self._tls, tls_required=listen_tls is not None and listen_tls.required
+            )
+            if isinstance(first, CancelRequest):
+                await self._cancels.request(first.pid, first.secret, stream.address)
+                return False
+            if self._sockets > config.limits.connections:
+                raise RefusedError("sorry, too many clients already", "53300")
+            proven = await handshake.authenticate(stream, first, config, self._mock_secret)
+        self._take_place(proven, config)
+        try:
+            await self._open(stream, proven, deadline)
+        except BaseException:
+            self._leave_place(proven.user)
+            raise
+        return True
+
+    async def _open(self, stream: _Accepted, proven: Proven, deadline: float) -> None:
+        """The backend's leg, then the steady state."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                backend_stream, opened = await handshake.open_backend(proven, self._endpoint)
+        except TimeoutError:
+            raise RefusedError("the database server did not answer in time", "57P03") from None
+        try:
+            self._hand_over(stream, proven, backend_stream, opened)
+        except BaseException:
+            backend_stream.abort()
+            raise
+
+    def _hand_over(
+        self, stream: _Accepted, proven: Proven, backend_stream: TransportStream, opened: BackendSession
+    ) -> None:
+        policy = proven.agent.policy
+        connection = secrets.token_hex(8)
+        gate = self._gate(policy, proven.user)
+        session = Session(
+            gate,
+            Identity(connection, proven.role),
+            opened.search_path,
+            nonce=secrets.token_hex(16),
+            clock=time.monotonic,
+            message_bytes=self._config.limits.message_bytes,
+        )
+        relay = Relay(
+            session,
+            gate=gate,
+            audit=self._audit,
+            identity=_identity(proven, stream.client, connection),
+            key=BackendKey(self._endpoint, opened.pid, opened.secret),
+            executor=self._judges,
+            on_ended=self._ended,
+        )
+        secret = self._cancels.register(opened.pid, proven.packet.version, relay)
+        self._live[relay] = _Live(proven.user, opened.pid, secret)
+        try:
+            relay.start(stream, backend_stream, handshake.greeting(proven, opened, secret))
+        except BaseException:
+            self._forget(relay)
+            raise
+        log.info(
+            "connection opened",
+            connection=connection,
+            agent=proven.user,
+            client=stream.client,
+            policy=policy.name,
+        )
+
+    def _refuse(self, stream: _Accepted, refusal: RefusedError) -> None:
+        log.info(
+            "connection refused",
+            client=stream.client,
+            sqlstate=refusal.fields["sqlstate"],
+            reason=refusal.reason,
+        )
+        stream.write(refusal.message)
+
+    def _gate(self, policy: Policy, agent: str) -> Gate:
+        key = (policy.source, agent)
+        gate = self._gates.get(key)
+        if gate is None:
+            gate = self._gates[key] = Gate(policy, agent, self._config.limits.statement_bytes)
+        return gate
+
+    # --- counting ---
+
+    def _take_place(self, proven: Proven, config: Config) -> None:
+        if self._agents[proven.user] >= config.limits.connections_per_agent:
+            raise RefusedError(f'too many connections for role "{proven.user}"', "53300")
+        self._agents[proven.user] += 1
+
+    def _leave_place(self, agent: str) -> None:
+        self._agents[agent] -= 1
+        if not self._agents[agent]:
+            del self._agents[agent]
+
+    def _ended(self, relay: Relay) -> None:
+        """Both transports of a relay are gone."""
+        live = self._forget(relay)
+        self._leave_place(live.agent)
+        self._socket_gone()
+
+    def _forget(self, relay: Relay) -> _Live:
+        live = self._live.pop(relay)
+        self._cancels.forget(live.pid, live.secret)
+        return live
+
+    def _socket_gone(self) -> None:
+        self._sockets -= 1
+        if not self._sockets:
+            self._quiet.set()
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """What a server keeps of a relay."""
+
+    agent: str
+    pid: int
+    secret: bytes
+
+
+def _identity(proven: Proven, client: str, connection: str) -> ConnectionIdentity:
+    return ConnectionIdentity(
+        agent=proven.user,
+        database=proven.database,
+        backend_user=proven.role,
+        application_name=proven.packet.parameters.get("application_name"),
+        client=client,
+        connection=connection,
+        policy_name=proven.agent.policy.name,
+        policy_sha256=proven.agent.policy.sha256,
+    )
+
+
+class _Accepted(TransportStream):
+    """An agent's connection from the moment it is accepted."""
+
+    def __init__(self, on_accepted: Callable[[_Accepted], None]) -> None:
+        super().__init__()
+        self._on_accepted = on_accepted
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        peer: Any = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if isinstance(peer, tuple) and peer else "local"
+        self.client = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else "local"
+        self._on_accepted(self)
+
+
+def serve(load: Callable[[], Config]) -> None:
+    """Run the server of the config that ``load`` gives until a signal ends it.
+
+    SIGTERM and SIGINT drain, a second one stops at once; SIGHUP loads anew and keeps the last good config
+    where that fails. Prints one ``ready`` line on stdout when connections are accepted. Raises what ``load``
+    raises, AuditError, OSError where the address cannot be listened on, and ssl.SSLError.
+    """
+    config = load()
+    with contextlib.ExitStack() as stack:
+        audit: AuditSink = NoAudit()
+        if config.audit is not None:
+            audit = stack.enter_context(Audit(config.audit.path, config.audit.statements))
+        with asyncio.Runner(loop_factory=_event_loop()) as runner:
+            runner.run(_run(Server(config, audit), load))
+
+
+async def _run(server: Server, load: Callable[[], Config]) -> None:
+    loop = asyncio.get_running_loop()
+    asked, urged = asyncio.Event(), asyncio.Event()
+
+    def end() -> None:
+        (urged if asked.is_set() else asked).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    loop.add_signal_handler(signal.SIGHUP, _reload, server, load)
+    host, port = await server.start()
+    print(f"ready host={host} port={port}", flush=True)
+    await asked.wait()
+    log.info("draining", within_s=DRAIN_S)
+    draining, urging = loop.create_task(server.drain()), loop.create_task(urged.wait())
+    await asyncio.wait({draining, urging}, return_when=asyncio.FIRST_COMPLETED)
+    urging.cancel()
+    if not draining.done():
+        draining.cancel()
+        await server.stop()
+    else:
+        draining.result()
+
+
+def _reload(server: Server, load: Callable[[], Config]) -> None:
+    """A config with a fault changes nothing: the last good one stays in force."""
+    try:
+        server.replace_config(load())
+    except (InvalidFileError, OSError) as error:
+        log.error("reload failed; the old configuration stays", error=str(error))
+    else:
+        log.info("configuration reloaded")
+
+
+def _event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop where it is installed: it costs a third less time a message."""
+    try:
+        import uvloop  # noqa: PLC0415 - optional
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
