@@ -112,6 +112,7 @@ class Session:
         self._refused_text = f"pgturnstile_refused_{nonce}".encode()
         self.status = b"I"
         """Transaction status as the server last gave it."""
+        self._fatal_relayed = False
         self._actions: dict[Action, Callable[[bytes, int, int], bytes | None]] = {
             Action.QUERY: self._on_query,
             Action.PARSE: self._on_parse,
@@ -583,7 +584,10 @@ class Session:
 
     def _on_error(self, body: bytes, head: Reply | None) -> bytes | None:
         fields = wire.decode_fields(body)
-        if fields.get("severity_plain", fields.get("severity")) in ("FATAL", "PANIC") or head is None:
+        if fields.get("severity_plain", fields.get("severity")) in ("FATAL", "PANIC"):
+            self._fatal_relayed = True
+            return None
+        if head is None:
             return None
         if self._phase is Phase.COPY_IN:
             self._phase = Phase.READY
@@ -667,15 +671,16 @@ class Session:
 
     def _end(self, reason: str, sqlstate: str | None) -> None:
         """Close both; first tell the agent why, where a message may stand at this place of its stream."""
-        if sqlstate is not None and not self._backend.mid_frame:
+        if sqlstate is not None and not self._backend.mid_frame and not self._fatal_relayed:
             error = wire.encode_error({"severity": "FATAL", "sqlstate": sqlstate, "message": reason})
             self._effects.append(ToFrontend(error))
         self._surprised(reason)
 
     def _surprised(self, reason: str) -> None:
+        abandoned = self.cancellable
         self._record_dropped(self._replies.queue)
         self._replies.queue.clear()
-        self._effects.append(Close(reason))
+        self._effects.append(Close(reason, abandoned))
         self._phase = Phase.CLOSED
 
 
