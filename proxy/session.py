@@ -674,10 +674,11 @@ class Session:
         if sqlstate is not None and not self._backend.mid_frame and not self._fatal_relayed:
             error = wire.encode_error({"severity": "FATAL", "sqlstate": sqlstate, "message": reason})
             self._effects.append(ToFrontend(error))
-        self._surprised(reason)
+        # Behind an agent that said goodbye, PostgreSQL finishes what it was sent before.
+        self._surprised(reason, abandon=sqlstate is not None)
 
-    def _surprised(self, reason: str) -> None:
-        abandoned = self.cancellable
+    def _surprised(self, reason: str, *, abandon: bool = True) -> None:
+        abandoned = abandon and self.cancellable
         self._record_dropped(self._replies.queue)
         self._replies.queue.clear()
         self._effects.append(Close(reason, abandoned))
