@@ -68,6 +68,8 @@ class FunctionRef:
     kind: CallKind = CallKind.CALL
     arguments: int = 0
     literals: tuple[str | None, ...] = ()
+    argument_names: tuple[str | None, ...] = ()
+    """The names of ``name => value`` arguments; () where no argument is named."""
     star: bool = False
     in_from: bool = False
     position: int | None = None
@@ -122,7 +124,14 @@ class ColumnRef:
     target: int | None = None
     """For written columns: index into ``Facts.relations`` of the relation written."""
     clause: str = ""
-    """Where in its query it stands: target, where, having, group, order, on, using, returning, …"""
+    """Where in its query it stands: target, distinct, where, group, having, window, order, limit, on, using,
+    from (a function's or sample's argument), values, set, insert, conflict, when, returning, copy; empty in
+    utility statements."""
+    fields: tuple[str | None, ...] = ()
+    """What is selected of it: ``(u).ssn`` is the column or whole row ``u`` with fields ``("ssn",)``; None
+    stands for ``(u).*``."""
+    alone: bool = False
+    """True where it is a whole item of ORDER BY, GROUP BY or DISTINCT ON, so that it may name an output."""
 
 
 class SourceKind(StrEnum):
@@ -133,9 +142,10 @@ class SourceKind(StrEnum):
     TABLE_FUNCTION = "table_function"
     """XMLTABLE, JSON_TABLE: columns are all named in the text."""
     EXCLUDED = "excluded"
-    """ON CONFLICT's row; stands for the target relation's columns."""
+    """ON CONFLICT's row; stands for the target relation's columns. Seen by that clause alone, and only where
+    it qualifies a column: neither ``*`` nor an unqualified name looks here."""
     OLD_NEW = "old_new"
-    """RETURNING's old / new (PostgreSQL 18), or their aliases."""
+    """RETURNING's old / new (PostgreSQL 18), or their aliases; as EXCLUDED, for RETURNING alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +170,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """One JOIN. ``using`` are the merged columns; ``alias`` hides the sources below it if given."""
+    """One JOIN. ``using`` are the merged columns; ``alias`` hides the sources below it if given.
+
+    Its left operand is ``Query.sources[first:middle]``, its right one ``[middle:last]``. ``using_alias`` is
+    ``USING (…) AS x``, which names the merged columns and hides nothing.
+    """
 
     kind: str
     """inner, left, right, full, cross"""
@@ -171,6 +185,11 @@ class Join:
     query: int | None = None
     parent: int | None = None
     position: int | None = None
+    column_aliases: tuple[str, ...] = ()
+    using_alias: str | None = None
+    first: int = 0
+    middle: int = 0
+    last: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +199,8 @@ class Output:
     name: str | None
     star: bool = False
     qualifier: tuple[str, ...] = ()
+    composite: bool = False
+    """``(expression).*``: the fields of a composite value, which only a catalog can name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +208,10 @@ class Query:
     """One query level: a SELECT, VALUES or TABLE, a set operation's arm or the operation itself, or the body
     of an INSERT, UPDATE, DELETE or MERGE.
 
-    ``parent`` is the scope that encloses it for correlated references; None at the top. ``arms`` are the
-    two sides of a set operation. ``final`` is True for the query whose rows the statement returns.
+    ``parent`` is the scope that encloses it for correlated references; None at the top. A sub-select of FROM
+    that is not LATERAL sees its neighbours no more than a CTE does: its parent is the parent of the query it
+    stands in. ``arms`` are the two sides of a set operation. ``final`` is True for the query whose rows the
+    statement returns (a PREPARE's or DECLARE's returns them later; an EXPLAIN without ANALYZE returns none).
     """
 
     index: int
@@ -200,7 +223,12 @@ class Query:
     relation_count: int = 0
     """Base relations joined in this FROM, through joins and commas, not those inside sub-selects."""
     limited: bool = False
-    """LIMIT or FETCH FIRST with anything but NULL/ALL."""
+    """LIMIT or FETCH FIRST whose count is certain to be one: a number, arithmetic on numbers, a parameter.
+    Not so NULL and ALL, an expression that could yield NULL, or WITH TIES where the order names no column."""
+    limit: int | None = None
+    """The count, where it is a constant."""
+    limit_parameter: int | None = None
+    """The n of ``LIMIT $n``: bound to NULL it is no limit."""
     one_row: bool = False
     """Certain to return at most one row: aggregates without GROUP BY, no set-returning function above them;
     a SELECT without FROM; a single VALUES row."""
@@ -223,10 +251,12 @@ class Cte:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One INSERT, UPDATE, DELETE or one action of a MERGE, wherever it is nested.
+    """One INSERT, UPDATE, DELETE or one action of a MERGE, wherever it is nested, that running the statement
+    would run: under EXPLAIN without ANALYZE there is none.
 
     ``where`` is the WHERE tree (for MERGE the ON condition, ANDed with the action's own by the reader);
-    None where there is none. ``query`` is its scope. ``columns`` the target columns named, () where none are.
+    None where there is none, and for rows NOT MATCHED BY SOURCE, which ON does not bound. ``query`` is its
+    scope. ``columns`` the target columns named, () where none are.
     """
 
     action: StatementClass
@@ -238,7 +268,7 @@ class Write:
     columns: tuple[str, ...] = ()
     has_columns: bool = False
     source: str = ""
-    """For INSERT: values, select, default."""
+    """For INSERT: values, select, default, or copy (COPY … FROM)."""
     values: tuple[tuple[str, ...], ...] = ()
     """For INSERT … VALUES: each row's items as one of ``null``, ``default``, ``const:<text>``, ``expr``."""
     on_conflict: str | None = None
@@ -247,6 +277,8 @@ class Write:
     """UPDATE … FROM / DELETE … USING / MERGE … USING: other relations joined."""
     current_of: str | None = None
     merge: bool = False
+    match: str = ""
+    """For MERGE: matched, not_matched_by_source, not_matched_by_target."""
     position: int | None = None
 
 
@@ -386,6 +418,8 @@ class Facts:
     transactions: tuple[TransactionRef, ...] = ()
     copies: tuple[CopyRef, ...] = ()
     session: tuple[SessionRef, ...] = ()
+    runs: bool = True
+    """False for EXPLAIN without ANALYZE, which plans its statement but does not run it."""
     explain_analyze: bool = False
     parameters: int = 0
     """The highest $n."""

@@ -1,0 +1,251 @@
+"""What the nodes of expressions mean: calls, operators, casts, columns, parameters.
+
+Handlers for ``extract_walk``; ``HANDLERS`` is the table. Knows nothing of query levels beyond the current
+one, and nothing of statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from policy.extract_walk import Fields, Handler, NotUnderstoodError, Walk, constant, qualifiers, strings
+from policy.facts import ColumnRef, RelationRef, SettingHow, SettingRef, TypeRef, Use
+from policy.nodes import FIELDS
+
+_TRUE_WORDS: Final = frozenset({"true", "t", "yes", "y", "on", "1"})
+"""What PostgreSQL's boolean input takes for true, short of abbreviations that nobody writes."""
+_SET_CONFIG_ARGUMENTS: Final = ("setting_name", "new_value", "is_local")
+
+_IMPLIED_OPERATORS: Final[Mapping[str, tuple[str, ...]]] = {
+    "AEXPR_BETWEEN": (">=", "<="),
+    "AEXPR_NOT_BETWEEN": ("<", ">"),
+    "AEXPR_BETWEEN_SYM": (">=", "<="),
+    "AEXPR_NOT_BETWEEN_SYM": ("<", ">"),
+}
+"""Kinds of A_Expr whose name is a keyword; transformAExprBetween in parse_expr.c supplies these."""
+_NAMED_OPERATORS: Final[Mapping[str, bool]] = {
+    "AEXPR_OP": False,
+    "AEXPR_OP_ANY": False,
+    "AEXPR_OP_ALL": False,
+    "AEXPR_DISTINCT": True,
+    "AEXPR_NOT_DISTINCT": True,
+    "AEXPR_NULLIF": True,
+    "AEXPR_IN": True,
+    "AEXPR_LIKE": True,
+    "AEXPR_ILIKE": True,
+    "AEXPR_SIMILAR": True,
+}
+"""Kinds of A_Expr whose name is the operator; True where the grammar, not the text, gave it."""
+
+
+def _a_expr(walk: Walk, fields: Fields) -> None:
+    kind = fields["kind"]
+    position = walk.position(fields)
+    implied = _NAMED_OPERATORS.get(kind)
+    if implied is not None:
+        walk.operator(strings(fields["name"]), position, implied, "lexpr" in fields, "rexpr" in fields)
+    elif kind in _IMPLIED_OPERATORS:
+        for symbol in _IMPLIED_OPERATORS[kind]:
+            walk.operator([symbol], position, implied=True)
+    else:
+        raise NotUnderstoodError(f"an expression of kind {kind}", position)
+    walk.rest("A_Expr", fields, _NAME)
+
+
+def _column_ref(walk: Walk, fields: Fields) -> None:
+    column_ref(walk, fields, ())
+
+
+def column_ref(walk: Walk, fields: Fields, selected: tuple[str | None, ...]) -> None:
+    """Record a ColumnRef, of whose value ``selected`` is taken: ``(name).selected``."""
+    if not fields.keys() <= FIELDS["ColumnRef"].keys():
+        raise NotUnderstoodError("a field of ColumnRef", walk.position(fields))
+    parts = fields["fields"]
+    position = walk.position(fields)
+    names = tuple(strings(parts))
+    if len(names) == len(parts):
+        walk.columns.append(
+            ColumnRef(names[-1], names[:-1], Use.READ, position, walk.query, None, walk.clause, selected)
+        )
+        if len(names) > 1:
+            walk.attribute(names, position)
+    else:
+        walk.columns.append(ColumnRef(None, names, Use.READ, position, walk.query, None, walk.clause))
+
+
+def _a_indirection(walk: Walk, fields: Fields) -> None:
+    indirection = fields["indirection"]
+    column = fields["arg"].get("ColumnRef")
+    selected: list[str | None] = []
+    for step in indirection:
+        if "String" not in step and "A_Star" not in step:
+            break
+        selected.append(step["String"]["sval"] if "String" in step else None)
+    if column is None:
+        walk.visit(fields["arg"])
+    else:
+        walk.nodes += 1
+        column_ref(walk, column, tuple(selected))
+    position = walk.position(column) if column is not None else _leftmost(walk, fields["arg"])
+    for number, step in enumerate(indirection):
+        if "String" in step:
+            # Told apart by place: the same name taken of two values may be a column of one and a call on the
+            # other.
+            walk.attribute((f"{position}.{number}", step["String"]["sval"]), position)
+    walk.rest("A_Indirection", fields, _ARG)
+
+
+def _leftmost(walk: Walk, node: Fields) -> int | None:
+    for fields in node.values():
+        return walk.position(fields)
+    return None
+
+
+def func_call(walk: Walk, fields: Fields, in_from: bool = False) -> None:
+    """Record a FuncCall and what it changes where it is set_config, then walk its arguments."""
+    names = strings(fields["funcname"])
+    arguments = fields.get("args", ())
+    literals = tuple(constant(argument) for argument in arguments)
+    argument_names: tuple[str | None, ...] = ()
+    if any("NamedArgExpr" in argument for argument in arguments):
+        argument_names = tuple(argument.get("NamedArgExpr", {}).get("name") for argument in arguments)
+    walk.function(names, fields, len(arguments), literals, argument_names=argument_names, in_from=in_from)
+    if names[-1] == "set_config":
+        _set_config(walk, fields, literals, argument_names)
+    walk.rest("FuncCall", fields, _FUNCNAME)
+
+
+def _func_call(walk: Walk, fields: Fields) -> None:
+    func_call(walk, fields)
+
+
+def _set_config(
+    walk: Walk, fields: Fields, literals: tuple[str | None, ...], argument_names: tuple[str | None, ...]
+) -> None:
+    by_name = {
+        name or _SET_CONFIG_ARGUMENTS[number]: literal
+        for number, (name, literal) in enumerate(
+            zip(argument_names or (None,) * len(literals), literals, strict=True)
+        )
+        if name or number < len(_SET_CONFIG_ARGUMENTS)
+    }
+    setting, value, local = (by_name.get(name) for name in _SET_CONFIG_ARGUMENTS)
+    variadic = bool(fields.get("func_variadic"))
+    walk.settings.append(
+        SettingRef(
+            None if setting is None or variadic else setting_name(setting),
+            SettingHow.SET_CONFIG,
+            None if value is None else (value,),
+            local is not None and local.lower() in _TRUE_WORDS,
+            walk.position(fields),
+        )
+    )
+
+
+_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+def setting_name(name: str) -> str:
+    """A setting's name in lower case as guc.c compares it: ASCII letters alone."""
+    return name.translate(_LOWER)
+
+
+def _type_cast(walk: Walk, fields: Fields) -> None:
+    argument = fields.get("arg", {})
+    is_literal = "sval" in argument.get("A_Const", ())
+    type_name(walk, fields["typeName"], True, is_literal, constant(argument))
+    walk.rest("TypeCast", fields, _TYPE_NAME)
+
+
+def _type_name(walk: Walk, fields: Fields) -> None:
+    type_name(walk, fields, cast=True)
+
+
+def type_name(
+    walk: Walk, fields: Fields, cast: bool, literal: bool = False, literal_value: str | None = None
+) -> None:
+    """Record a TypeName. ``relation.column%TYPE`` mentions a relation instead."""
+    names = strings(fields.get("names"))
+    position = walk.position(fields)
+    if fields.get("pct_type"):
+        *of, column = names
+        if of:
+            catalog, schema = qualifiers(of)
+            walk.relations.append(
+                RelationRef(of[-1], schema, catalog, None, Use.DEFINE, position, walk.query)
+            )
+            walk.columns.append(ColumnRef(column, tuple(of), position=position, query=walk.query))
+    elif names:
+        schema = names[-2] if len(names) > 1 else None
+        walk.types.append(TypeRef(names[-1], schema, cast, literal, literal_value, position))
+    walk.rest("TypeName", fields, _NAMES)
+
+
+def _declared_type(node: str, field: str) -> Handler:
+    """A handler for a node that declares a type in ``field`` and casts nothing to it."""
+    done = frozenset({field})
+
+    def handler(walk: Walk, fields: Fields) -> None:
+        if field in fields:
+            type_name(walk, fields[field], cast=False)
+        walk.rest(node, fields, done)
+
+    return handler
+
+
+def _sub_link(walk: Walk, fields: Fields) -> None:
+    position = walk.position(fields)
+    if "operName" in fields:
+        walk.operator(strings(fields["operName"]), position)
+    elif fields.get("subLinkType") == "ANY_SUBLINK":
+        walk.implied_equality(position)
+    walk.rest("SubLink", fields, _OPER_NAME)
+
+
+def _case_expr(walk: Walk, fields: Fields) -> None:
+    if "arg" in fields:
+        walk.implied_equality(walk.position(fields))
+    walk.rest("CaseExpr", fields)
+
+
+def _sort_by(walk: Walk, fields: Fields) -> None:
+    if "useOp" in fields:
+        walk.operator(strings(fields["useOp"]), walk.position(fields))
+    walk.rest("SortBy", fields, _USE_OP)
+
+
+def _param_ref(walk: Walk, fields: Fields) -> None:
+    walk.parameters = max(walk.parameters, fields.get("number", 0))
+    walk.rest("ParamRef", fields)
+
+
+def _multi_assign_ref(walk: Walk, fields: Fields) -> None:
+    # ``(a, b) = source``: the tree repeats the one source under each column.
+    walk.rest("MultiAssignRef", fields, _SOURCE if fields.get("colno", 1) > 1 else frozenset())
+
+
+_ARG: Final = frozenset({"arg"})
+_FUNCNAME: Final = frozenset({"funcname"})
+_NAME: Final = frozenset({"name"})
+_NAMES: Final = frozenset({"names"})
+_OPER_NAME: Final = frozenset({"operName"})
+_SOURCE: Final = frozenset({"source"})
+_TYPE_NAME: Final = frozenset({"typeName"})
+_USE_OP: Final = frozenset({"useOp"})
+
+HANDLERS: Final[Mapping[str, Handler]] = {
+    "A_Expr": _a_expr,
+    "A_Indirection": _a_indirection,
+    "CaseExpr": _case_expr,
+    "ColumnDef": _declared_type("ColumnDef", "typeName"),
+    "ColumnRef": _column_ref,
+    "FuncCall": _func_call,
+    "FunctionParameter": _declared_type("FunctionParameter", "argType"),
+    "MultiAssignRef": _multi_assign_ref,
+    "ParamRef": _param_ref,
+    "SortBy": _sort_by,
+    "SubLink": _sub_link,
+    "TypeCast": _type_cast,
+    "TypeName": _type_name,
+}

@@ -1,0 +1,439 @@
+"""The generic walk over a raw parse tree, and what it collects.
+
+Owns the one visit of every field of every node, the refusal of what ``nodes`` does not list, the scopes in
+which names stand, and the recording of relations, columns, functions, operators and types. What a node type
+means is said by the handlers of ``extract_expression``, ``extract_query`` and ``extract_utility``, which this
+module does not know: a handler records what its node says, walks the fields whose order or context matters,
+and gives the node back to ``rest``, which walks every other field. Nothing is left out by forgetting it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from policy.facts import (
+    CallKind,
+    ColumnRef,
+    CopyRef,
+    FunctionRef,
+    Join,
+    OperatorRef,
+    Output,
+    RelationRef,
+    SessionRef,
+    SettingRef,
+    Source,
+    SourceKind,
+    TransactionRef,
+    TypeRef,
+    Use,
+    Write,
+)
+from policy.model import StatementClass
+from policy.nodes import FIELDS, LIST, NODE, SCALAR
+
+Fields = Mapping[str, Any]
+"""The bare fields of one node."""
+Handler = Callable[["Walk", Fields], None]
+
+MAX_DEPTH: Final = 1000
+"""Nodes within nodes. Far above what people and models write (300 chained ``||`` make 300), and low enough
+that neither this walk nor ``json.loads`` meets the interpreter's own limit first."""
+
+NOTHING: Final[frozenset[str]] = frozenset()
+QUERY_STATEMENTS: Final = frozenset({"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"})
+_CONTINUATION = re.compile(rb"[\x80-\xbf]")
+
+
+class NotUnderstoodError(Exception):
+    """A node, field or enum value that the gate does not know."""
+
+    def __init__(self, what: str, position: int | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.position = position
+
+
+class TooDeep(Exception):  # noqa: N818  (a fact about the text, not a fault of ours)
+    """The tree is deeper than ``MAX_DEPTH``."""
+
+
+class SourceText:
+    """A query string as characters and as bytes, and the way from the parser's byte offsets to positions."""
+
+    __slots__ = ("_continuations", "data", "sql")
+
+    def __init__(self, sql: str, data: bytes) -> None:
+        self.sql = sql
+        self.data = data
+        self._continuations = (
+            () if len(sql) == len(data) else tuple(found.start() for found in _CONTINUATION.finditer(data))
+        )
+
+    def position(self, location: int | None) -> int | None:
+        """Character position from 1 of a byte offset from 0; None for the parser's "unknown" (-1 or
+        absent)."""
+        if location is None or location < 0:
+            return None
+        return location - bisect_left(self._continuations, location) + 1
+
+
+class Environment:
+    """The CTE names that one WITH brings into sight, and those of the queries around it."""
+
+    __slots__ = ("names", "outer")
+
+    def __init__(self, outer: Environment | None) -> None:
+        self.names: dict[str, CteInfo] = {}
+        self.outer = outer
+
+
+class CteInfo:
+    """A CTE while the walk is under way. ``query`` is known once its body is entered."""
+
+    __slots__ = ("column_aliases", "entered", "materialized", "name", "query", "recursive")
+
+    def __init__(self, name: str, column_aliases: tuple[str, ...], materialized: bool | None) -> None:
+        self.name = name
+        self.column_aliases = column_aliases
+        self.materialized = materialized
+        self.query: int | None = None
+        self.recursive = False
+        self.entered = False
+
+
+class Scope:
+    """A query level while the walk is under way; becomes a ``facts.Query``."""
+
+    __slots__ = (
+        "arms",
+        "cte_sources",
+        "distinct",
+        "final",
+        "index",
+        "lateral",
+        "limit",
+        "limit_parameter",
+        "limited",
+        "locking",
+        "one_row",
+        "outputs",
+        "parent",
+        "position",
+        "relation_count",
+        "sources",
+        "values_rows",
+    )
+
+    def __init__(self, index: int, parent: Scope | None) -> None:
+        self.index = index
+        self.parent = parent
+        self.sources: list[Source] = []
+        self.cte_sources: list[tuple[int, CteInfo]] = []
+        """Where in ``sources`` a CTE stands: its query may be entered later (WITH RECURSIVE looks ahead)."""
+        self.outputs: tuple[Output, ...] = ()
+        self.arms: tuple[int, ...] = ()
+        self.final = False
+        self.relation_count = 0
+        self.limited = False
+        self.limit: int | None = None
+        self.limit_parameter: int | None = None
+        self.one_row = False
+        self.distinct = False
+        self.locking = False
+        self.lateral = False
+        self.values_rows = 0
+        self.position: int | None = None
+
+
+class Walk:
+    """One pass over one statement's tree. ``visit`` it once, then read what it holds."""
+
+    def __init__(self, handlers: Mapping[str, Handler], text: SourceText, start: int) -> None:
+        self.handlers = handlers
+        self.text = text
+        self.start = start
+        """Position of the statement's first character that is not white space."""
+        self.running = True
+        """False inside an EXPLAIN that only plans: parts are looked at, but add no class and no write."""
+        self.final = False
+        """Whether the next query level entered is the one whose rows the statement returns."""
+        self.scope: Scope | None = None
+        self.clause = ""
+        self.environment: Environment | None = None
+        self.analyze = False
+        self.explains = False
+        self.creates_temp = False
+        self.parameters = 0
+        self.depth = 0
+        self.deepest = 0
+        self.nodes = 0
+        self.classes: dict[StatementClass, int | None] = {}
+        self.relations: list[RelationRef] = []
+        self.columns: list[ColumnRef] = []
+        self.functions: list[FunctionRef] = []
+        self.attributes: set[tuple[int | None, tuple[str, ...]]] = set()
+        self.operators: list[OperatorRef] = []
+        self.types: list[TypeRef] = []
+        self.scopes: list[Scope] = []
+        self.joins: list[Join | None] = []
+        self.ctes: list[CteInfo] = []
+        self.writes: list[Write] = []
+        self.settings: list[SettingRef] = []
+        self.transactions: list[TransactionRef] = []
+        self.copies: list[CopyRef] = []
+        self.session: list[SessionRef] = []
+
+    # The walk itself
+
+    def visit(self, node: Fields) -> None:
+        """One node in its wrapper, ``{"Type": {fields}}``; ``{}`` is the C tree's NULL."""
+        for name, fields in node.items():
+            self.enter(name, fields)
+
+    def visit_all(self, nodes: list[Fields] | None) -> None:
+        for node in nodes or ():
+            for name, fields in node.items():
+                self.enter(name, fields)
+
+    def visit_final(self, node: Fields) -> None:
+        """A statement whose rows, if it is a query, go to the client."""
+        self.final = not QUERY_STATEMENTS.isdisjoint(node)
+        self.visit(node)
+        self.final = False
+
+    def enter(self, name: str, fields: Fields) -> None:
+        """A node of type ``name`` by its bare fields."""
+        self.nodes += 1
+        self.depth += 1
+        if self.depth > self.deepest:
+            self.deepest = self.depth
+            if self.depth > MAX_DEPTH:
+                raise TooDeep
+        handler = self.handlers.get(name)
+        if handler is None:
+            self.rest(name, fields)
+        else:
+            handler(self, fields)
+        self.depth -= 1
+
+    def rest(self, name: str, fields: Fields, done: frozenset[str] = NOTHING) -> None:
+        """Walk every field of a ``name`` node that is not in ``done``; refuse what is not in the table."""
+        kinds = FIELDS.get(name)
+        if kinds is None:
+            raise NotUnderstoodError(f"the node {name}", self.position(fields))
+        for field, value in fields.items():
+            kind = kinds.get(field)
+            if kind is SCALAR:
+                continue
+            if kind is None:
+                raise NotUnderstoodError(f"the field {name}.{field}", self.position(fields))
+            if field in done:
+                continue
+            if kind is NODE:
+                self.visit(value)
+            elif kind is LIST:
+                self.visit_all(value)
+            else:
+                self.enter(kind, value)
+
+    def in_clause(self, clause: str, node: Fields | None) -> None:
+        if node:
+            before, self.clause = self.clause, clause
+            self.visit(node)
+            self.clause = before
+
+    def all_in_clause(self, clause: str, nodes: list[Fields] | None) -> None:
+        if nodes:
+            before, self.clause = self.clause, clause
+            self.visit_all(nodes)
+            self.clause = before
+
+    def position(self, fields: Fields) -> int | None:
+        location = fields.get("location")
+        return self.text.position(location) if isinstance(location, int) else None
+
+    # What handlers record
+
+    def add_class(self, statement_class: StatementClass, position: int | None = None) -> None:
+        if self.running:
+            self.classes.setdefault(statement_class, self.start if position is None else position)
+
+    def add_write(self, write: Write) -> None:
+        if self.running:
+            self.writes.append(write)
+
+    def open_scope(self, parent: Scope | None) -> Scope:
+        """A new query level, current from now on; the caller puts the old one back."""
+        scope = Scope(len(self.scopes), parent)
+        scope.final, self.final = self.final and self.running, False
+        self.scopes.append(scope)
+        self.scope = scope
+        return scope
+
+    @property
+    def query(self) -> int | None:
+        return None if self.scope is None else self.scope.index
+
+    def relation(self, fields: Fields, use: Use, query: int | None = None) -> int:
+        """Record a RangeVar as a mention of a relation; gives its index in ``Facts.relations``."""
+        if not fields.keys() <= FIELDS["RangeVar"].keys():
+            raise NotUnderstoodError("a field of RangeVar", self.position(fields))
+        alias = fields.get("alias")
+        self.nodes += 1
+        self.relations.append(
+            RelationRef(
+                fields["relname"],
+                fields.get("schemaname"),
+                fields.get("catalogname"),
+                None if alias is None else alias["aliasname"],
+                use,
+                self.position(fields),
+                query,
+                not fields.get("inh", False),
+            )
+        )
+        return len(self.relations) - 1
+
+    def named_relation(self, names: list[str], use: Use = Use.DEFINE) -> None:
+        """Record a relation given as the parts of a dotted name."""
+        if names:
+            catalog, schema = qualifiers(names)
+            self.relations.append(RelationRef(names[-1], schema, catalog, use=use, query=self.query))
+
+    def cte(self, fields: Fields) -> CteInfo | None:
+        """The CTE that a RangeVar of a FROM clause means, if any: only an unqualified name can be one."""
+        if self.environment is None or "schemaname" in fields:
+            return None
+        name = fields["relname"]
+        environment: Environment | None = self.environment
+        while environment is not None:
+            found = environment.names.get(name)
+            if found is not None:
+                return found
+            environment = environment.outer
+        return None
+
+    def function(
+        self,
+        names: list[str],
+        fields: Fields,
+        arguments: int,
+        literals: tuple[str | None, ...],
+        *,
+        argument_names: tuple[str | None, ...] = (),
+        in_from: bool = False,
+    ) -> None:
+        """Record a call; ``fields`` hold its location and its star, if any."""
+        self.functions.append(
+            FunctionRef(
+                names[-1],
+                names[-2] if len(names) > 1 else None,
+                CallKind.CALL,
+                arguments,
+                literals,
+                argument_names,
+                bool(fields.get("agg_star")),
+                in_from,
+                self.position(fields),
+                self.query,
+            )
+        )
+
+    def attribute(self, path: tuple[str, ...], position: int | None) -> None:
+        """``x.f``: PostgreSQL calls f(x) where x has no such column. One mention a path and query
+        suffices."""
+        key = (self.query, path)
+        if key not in self.attributes:
+            self.attributes.add(key)
+            self.functions.append(
+                FunctionRef(
+                    path[-1],
+                    kind=CallKind.ATTRIBUTE,
+                    arguments=1,
+                    literals=(None,),
+                    position=position,
+                    query=self.query,
+                )
+            )
+
+    def operator(
+        self,
+        names: list[str],
+        position: int | None,
+        implied: bool = False,
+        left: bool = True,
+        right: bool = True,
+    ) -> None:
+        schema = names[-2] if len(names) > 1 else None
+        self.operators.append(OperatorRef(names[-1], schema, left, right, implied, position))
+
+    def implied_equality(self, position: int | None = None) -> None:
+        self.operators.append(OperatorRef("=", implied=True, position=position))
+
+    def written_column(self, fields: Fields, use: Use, target: int, clause: str) -> str:
+        """Record a ResTarget (or its like) as a column that is written; gives the name."""
+        name: str = fields["name"]
+        self.columns.append(ColumnRef(name, (), use, self.position(fields), self.query, target, clause))
+        return name
+
+    def source(self, scope: Scope, kind: SourceKind, alias: Fields | None, **more: Any) -> None:
+        """Add an item that ``scope`` can take columns from. ``more`` are further fields of ``Source``."""
+        name, aliases = more.pop("name", None), more.pop("column_aliases", ())
+        if alias is not None:
+            name = alias["aliasname"]
+            aliases = strings(alias.get("colnames")) or aliases
+        scope.sources.append(
+            Source(kind, name, column_aliases=tuple(aliases), aliased=alias is not None, **more)
+        )
+
+
+def qualifiers(names: list[str]) -> tuple[str | None, str | None]:
+    """Database and schema of a dotted name of up to three parts."""
+    catalog, schema, _ = [None, None, *names][-3:]
+    return catalog, schema
+
+
+def strings(nodes: list[Fields] | None) -> list[str]:
+    """The texts of a list of String nodes: a dotted name, an operator, column aliases."""
+    return [node["String"].get("sval", "") for node in nodes or () if "String" in node]
+
+
+def constant(node: Fields) -> str | None:
+    """The value of a constant other than NULL as text; casts and argument names are looked through."""
+    for name, fields in node.items():
+        if name == "A_Const":
+            return _constant_text(fields)
+        if name in ("TypeCast", "NamedArgExpr", "CollateClause"):
+            return constant(fields.get("arg", {}))
+    return None
+
+
+def is_null(node: Fields) -> bool:
+    """A NULL constant, cast or not."""
+    for name, fields in node.items():
+        if name == "A_Const":
+            return bool(fields.get("isnull"))
+        if name == "TypeCast":
+            return is_null(fields.get("arg", {}))
+    return False
+
+
+def _constant_text(fields: Fields) -> str | None:
+    for field, read in _CONSTANTS.items():
+        if field in fields:
+            return read(fields[field])
+    return None
+
+
+_CONSTANTS: Final[Mapping[str, Callable[[Fields], str]]] = {
+    # The JSON tree leaves out 0, false and the empty string.
+    "ival": lambda value: str(value.get("ival", 0)),
+    "fval": lambda value: str(value.get("fval", "")),
+    "sval": lambda value: str(value.get("sval", "")),
+    "boolval": lambda value: "true" if value.get("boolval") else "false",
+    "bsval": lambda value: str(value.get("bsval", "")),
+}
