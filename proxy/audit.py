@@ -175,19 +175,19 @@ class Audit:
         if self._closing.is_set():
             raise AuditError("The audit file is closed.")
         if not self._stalled:
-            log.warning("audit_queue_full", path=str(self._file.path), waiting=len(self._pending))
+            log.warning("audit queue full", path=str(self._file.path), waiting=len(self._pending))
             began = time.monotonic()
             with self._progress:
                 self._stalled = not self._progress.wait_for(lambda: self._fits(weight), self._patience_s)
             if not self._stalled:
-                log.warning("audit_queue_has_room", waited_s=round(time.monotonic() - began, 3))
+                log.warning("audit queue has room", waited_s=round(time.monotonic() - began, 3))
                 return
         elif self._fits(weight):
             self._stalled = False
             return
         # The statement has run: its record goes to the log, so that even this one is written somewhere.
         log.error(
-            "audit_record_not_written", line=self._renderer.render(time.time(), entry, identity).rstrip()
+            "audit record not written", line=self._renderer.render(time.time(), entry, identity).rstrip()
         )
         raise AuditError(f"The audit file {self._file.path} takes no more records.")
 
@@ -241,7 +241,7 @@ class Audit:
                 continue
             except OSError as error:
                 if not failed:
-                    log.error("audit_write_failed", path=str(self._file.path), error=error.strerror)
+                    log.error("audit write failed", path=str(self._file.path), error=error.strerror)
                 failed = True
             if not self._closing.wait(_RETRY_S):
                 continue
@@ -250,7 +250,7 @@ class Audit:
                 return False
             time.sleep(min(_RETRY_S, self._patience_s / 4))
         if failed:
-            log.warning("audit_write_recovered", path=str(self._file.path))
+            log.warning("audit write recovered", path=str(self._file.path))
         return True
 
 
@@ -307,7 +307,7 @@ class _AppendFile:
         except OSError as error:
             # The old file is still ours and still takes lines: better there than nowhere.
             if not self._orphaned:
-                log.error("audit_file_moved", path=str(self.path), error=error.strerror)
+                log.error("audit file moved", path=str(self.path), error=error.strerror)
             self._orphaned = True
             return
         self.close()
@@ -350,7 +350,7 @@ class Renderer:
             for processor in self._processors:
                 event = processor(None, "record", event)
         except Exception as error:
-            log.exception("audit_record_not_rendered", id=entry.id)
+            log.exception("audit record not rendered", id=entry.id)
             event = _encode(
                 {"ts": _timestamp(at), "id": entry.id, "agent": identity.agent, "error": repr(error)}
             )

@@ -11,6 +11,7 @@ import argparse
 import getpass
 import importlib.metadata
 import inspect
+import io
 import json
 import logging
 import os
@@ -29,8 +30,10 @@ from policy.loader import load_file, unenforced
 from policy.model import Policy
 from proxy import demo
 from proxy.audit import AuditError
+from proxy.config import Config, load_config
 from proxy.demo import DemoError
 from proxy.scram import DEFAULT_ITERATIONS, MAX_ITERATIONS, Verifier
+from proxy.server import serve
 
 PROGRAM: Final = "pgturnstile"
 
@@ -53,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # SQL may hold any character, the terminal's encoding may not.
+        sys.stdout.reconfigure(errors="backslashreplace")
     configure_logging(sys.stderr, as_json=getattr(options, "log_format", "text") == "json")
     try:
         command: Callable[[argparse.Namespace], Exit] = options.command
@@ -116,7 +122,20 @@ def _serve(options: argparse.Namespace) -> Exit:
     reads configuration and policies again, SIGTERM drains, a second SIGTERM
     stops at once.
     """
-    raise UsageError(str(options))
+    log = structlog.get_logger("pgturnstile")
+
+    def load() -> Config:
+        config = load_config(options.config)
+        for policy in config.policies:
+            for diagnostic in unenforced(policy):
+                log.warning("not enforced", place=str(diagnostic))
+        return config
+
+    try:
+        serve(load)
+    except OSError as error:
+        raise UsageError(f"The proxy cannot start: {error.strerror or error}.") from error
+    return Exit.DONE
 
 
 # --- check ---
@@ -168,8 +187,10 @@ def _read(path: Path) -> bytes:
 
 
 def _print_checked(checked: Checked, options: argparse.Namespace) -> None:
+    for failure in checked.decision.failures:
+        print(f"rule {failure.rule} failed: {failure.error!r}", file=sys.stderr)
     if options.format == "json":
-        print(json.dumps(checked.as_json(), ensure_ascii=False))
+        print(json.dumps(checked.as_json()))
         return
     paint = painter(sys.stdout)
     verdict = paint("reject", "31") if checked.rejected else paint("allow ", "32")
@@ -202,7 +223,7 @@ def _rules(options: argparse.Namespace) -> Exit:
         for name, rule in rules.BY_NAME.items()
     ]
     if options.format == "json":
-        print(json.dumps(listed, ensure_ascii=False, indent=2))
+        print(json.dumps(listed, indent=2))
         return Exit.DONE
     width = max(map(len, rules.BY_NAME))
     for name, rule in rules.BY_NAME.items():
@@ -217,11 +238,7 @@ def _rule_page(name: str, *, as_json: bool) -> Exit:
         advice = f"did you mean {close!r}?" if close else f"`{PROGRAM} rules` lists them."
         raise UsageError(f"There is no rule {name!r}; {advice}")
     page = rules.page(name)
-    print(
-        json.dumps({"name": name, "level": rule.DEFAULT, "page": page}, ensure_ascii=False)
-        if as_json
-        else page
-    )
+    print(json.dumps({"name": name, "level": rule.DEFAULT, "page": page}) if as_json else page)
     return Exit.DONE
 
 

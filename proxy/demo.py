@@ -125,9 +125,9 @@ async def _demo(postgres: EmbeddedPostgres, port: int) -> AsyncIterator[_Demo]:
     config = _config(postgres, port, roles)
     with Audit(audit_path) as audit:
         server = Server(config, audit)
-        await server.start()
         try:
-            yield _Demo(server.port, direct, audit_path)
+            _, port = await server.start()
+            yield _Demo(port, direct, audit_path)
         finally:
             await server.stop()
 

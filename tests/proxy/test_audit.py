@@ -284,7 +284,7 @@ def test_a_file_that_lost_its_folder_still_takes_lines(
             audit.record(entry_of(allow(), str(n)), WHO)
             assert audit.flush(10)
     assert [line["id"] for line in lines_of(moved / "audit.jsonl")] == ["0", "1", "2"]
-    assert capsys.readouterr().out.count("audit_file_moved") == 1
+    assert capsys.readouterr().out.count("audit file moved") == 1
 
 
 @pytest.mark.parametrize("name", ["", "no/such/folder/audit.jsonl"])
@@ -350,7 +350,7 @@ def test_a_queue_that_stays_full_refuses_until_there_is_room(
         audit.record(entry_of(allow(), "3"), WHO)
     assert [line["id"] for line in lines_of(path)] == ["0", "1", "2", "3"]
     told = capsys.readouterr().out
-    assert told.count("audit_queue_full") == 1
+    assert told.count("audit queue full") == 1
     assert "lost-a" in told, "the log must hold the line that the file does not"
     assert "lost-b" in told
 
