@@ -276,17 +276,25 @@ def _column_names(place: Place) -> frozenset[str]:
 
 def _functions(place: Place) -> FunctionRules:
     fields = place.fields(("allow", "deny"))
-    allowed = fields["allow"].items() if "allow" in fields else []
-    named = [item for item in allowed if not _is_text(item, BUILTIN_SAFE)]
-    for item in fields["deny"].items() if "deny" in fields else []:
-        if _is_text(item, BUILTIN_SAFE):
-            item.fault(f"{BUILTIN_SAFE} belongs under allow; leave it out there to do without it")
+    allowed, safe = _apart(fields["allow"].items() if "allow" in fields else [])
+    denied, misplaced = _apart(fields["deny"].items() if "deny" in fields else [])
+    for item in misplaced:
+        item.fault(f"{BUILTIN_SAFE} belongs under allow; leave it out there to do without it")
     return FunctionRules(
-        builtin_safe=len(named) < len(allowed),
-        allow=_patterns_of(named, allowed_function),
-        deny=fields.get("deny", _patterns(denied_function), ()),
+        builtin_safe=bool(safe),
+        allow=_patterns_of(allowed, allowed_function),
+        deny=_patterns_of(denied, denied_function),
         line=place.line,
     )
+
+
+def _apart(items: Iterable[Place]) -> tuple[list[Place], list[Place]]:
+    """Names of functions, and the word that stands for a reviewed list of them."""
+    words: tuple[list[Place], list[Place]] = ([], [])
+    for item in items:
+        is_word = isinstance(item.node, yaml_source.Scalar) and item.node.value == BUILTIN_SAFE
+        words[is_word].append(item)
+    return words
 
 
 def _settings(place: Place, limits: Limits) -> SettingRules:
@@ -317,10 +325,6 @@ def _setting(place: Place, limits: Limits) -> str | None:
 
 _IDENTITY = frozenset({"role", "session_authorization"})
 _SETTING_NAME = re.compile(r"[a-z_][a-z0-9_$]*(?:\.[a-z_][a-z0-9_$]*)*")
-
-
-def _is_text(place: Place, text: str) -> bool:
-    return isinstance(place.node, yaml_source.Scalar) and place.node.value == text
 
 
 class _ReadsPattern(Protocol):

@@ -93,9 +93,13 @@ Node = Scalar | Sequence | Mapping | Broken
 
 @dataclass(slots=True)
 class Report:
-    """The faults of one file as they are found. Collects up to ``MAX_DIAGNOSTICS``."""
+    """The faults of one file as they are found, ``MAX_DIAGNOSTICS`` at most.
+
+    ``quotes_lines`` is False for a file whose lines may hold secrets under any spelling of any key.
+    """
 
     source: str
+    quotes_lines: bool = True
     lines: list[str] = field(default_factory=list)
     found: list[Diagnostic] = field(default_factory=list)
 
@@ -115,7 +119,7 @@ class Report:
 
     def _excerpt(self, line: int) -> str:
         text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
-        return "" if _MAY_HOLD_SECRET.search(text) else text
+        return text if self.quotes_lines and not _MAY_HOLD_SECRET.search(text) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +130,9 @@ class Document:
     report: Report
 
 
-def read(text: bytes | str, source: str) -> Document:
+def read(text: bytes | str, source: str, *, quotes_lines: bool = True) -> Document:
     """Reads ``text`` (bytes must be UTF-8). ``source`` names it in diagnostics. Never raises."""
-    report = Report(source)
+    report = Report(source, quotes_lines)
     decoded = _decode(text, report)
     root: Node = Broken(Mark(1, 1))
     if decoded is not None:
@@ -169,11 +173,12 @@ class _UnreadableError(Exception):
 
 @dataclass(slots=True)
 class _Open:
-    """A collection whose end has not come. ``keys`` is None for a sequence."""
+    """A collection whose end has not come. ``keys`` is None for a sequence; ``refused`` is of the whole."""
 
     mark: Mark
     path: str
     keys: dict[str, Mark] | None
+    refused: bool
     children: list[Node] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     key: tuple[str | None, Mark] | None = None
@@ -198,6 +203,8 @@ class _Open:
             self.key = None
 
     def close(self) -> Node:
+        if self.refused:
+            return Broken(self.mark)
         if self.keys is None:
             return Sequence(tuple(self.children), self.mark)
         return Mapping(tuple(self.entries), self.mark)
@@ -260,11 +267,12 @@ class _Builder:
                 self._report.add(mark, self._path(), f"an alias is not accepted; {_WRITE_OUT}")
                 self._refused_node(mark)
             case yaml.ScalarEvent():
-                self._judge_properties(event, mark)
-                self._scalar(event, mark)
+                if self._judge_properties(event, mark):
+                    self._scalar(event, mark)
+                else:
+                    self._refused_node(mark)
             case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
-                self._judge_properties(event, mark)
-                self._begin_collection(event, mark)
+                self._begin_collection(event, mark, refused=not self._judge_properties(event, mark))
             case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
                 self._put(self._open.pop().close())
 
@@ -275,11 +283,15 @@ class _Builder:
         if event.version not in (None, (1, 2)) or event.tags:
             self._stop(mark, "a YAML directive other than '%YAML 1.2' is not accepted")
 
-    def _judge_properties(self, event: yaml.NodeEvent, mark: Mark) -> None:
+    def _judge_properties(self, event: yaml.NodeEvent, mark: Mark) -> bool:
+        """False where the node carries a tag or an anchor, which is reported."""
         if event.anchor is not None:
             self._report.add(mark, self._path(), f"an anchor is not accepted; {_WRITE_OUT}")
-        if getattr(event, "tag", None) is not None:
+        elif getattr(event, "tag", None) is not None:
             self._report.add(mark, self._path(), "a tag is not accepted; quote the value if it is text")
+        else:
+            return True
+        return False
 
     def _scalar(self, event: yaml.ScalarEvent, mark: Mark) -> None:
         text: str = event.value
@@ -305,13 +317,13 @@ class _Builder:
             keys[text] = mark
             top.key = (text, mark)
 
-    def _begin_collection(self, event: yaml.CollectionStartEvent, mark: Mark) -> None:
+    def _begin_collection(self, event: yaml.CollectionStartEvent, mark: Mark, refused: bool) -> None:
         if self._open and self._open[-1].next_is_key:
             self._stop(mark, "a key must be one word or a quoted text")
         if len(self._open) == MAX_DEPTH:
             self._stop(mark, f"nested more than {MAX_DEPTH} levels deep")
         keys: dict[str, Mark] | None = {} if isinstance(event, yaml.MappingStartEvent) else None
-        self._open.append(_Open(mark, self._path(), keys))
+        self._open.append(_Open(mark, self._path(), keys, refused))
 
     def _resolve(self, text: str, mark: Mark) -> Node:
         """A plain scalar by the core schema (YAML 1.2.2 section 10.3.2)."""

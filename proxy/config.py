@@ -3,7 +3,8 @@
 Owns the keys of the server's configuration (contract: server config). Knows no sockets and starts nothing.
 
 Secrets never stand in the file: passwords come from the environment or from files, both read here, so that
-a missing one is a fault of the file and not of the first connection. Relative paths start from the folder of
+a missing one is a fault of the file and not of the first connection; and because one may stand in the file
+all the same, by mistake, no diagnostic quotes its lines. Relative paths start from the folder of
 the configuration file. What this version cannot honour is refused, never ignored.
 """
 
@@ -186,7 +187,7 @@ def load_config(path: Path, environ: Mapping[str, str] | None = None) -> Config:
 
 def read_config(text: bytes | str, source: str, folder: Path, environ: Mapping[str, str]) -> Config:
     """``load_config`` of a text; ``folder`` is where relative paths start. Raises ``ConfigError``."""
-    document = yaml_source.read(text, source)
+    document = yaml_source.read(text, source, quotes_lines=False)
     reading = _Reading(folder, environ)
     config = reading.config(Place.root(document), source)
     faults = [*document.report.in_order(), *reading.policy_faults()]
@@ -427,14 +428,16 @@ def _version(place: Place) -> int | None:
 
 
 def _ledger(place: Place) -> str | None:
-    store = place.fields(("store",), required=("store",)).maybe("store", Place.string)
-    if store is not None and store != "memory":
-        kind = store.partition(":")[0]
-        known = kind in ("sqlite", "redis", "rediss", "valkey")
-        sentence = (
-            f"the {kind} ledger {_NOT_OFFERED}; use memory" if known else "unknown store; expected memory"
-        )
-        place.fault(sentence)
+    return place.fields(("store",), required=("store",)).maybe("store", _store)
+
+
+def _store(place: Place) -> str | None:
+    store = place.string()
+    kind = (store or "").partition(":")[0]
+    if kind in ("sqlite", "redis", "rediss", "valkey"):
+        place.fault(f"the {kind} ledger {_NOT_OFFERED}; use memory")
+    elif store is not None and store != "memory":
+        place.fault("unknown store; expected memory")
     return store
 
 
