@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # SQL may hold any character, the terminal's encoding may not.
         sys.stdout.reconfigure(errors="backslashreplace")
-    configure_logging(sys.stderr, as_json=getattr(options, "log_format", "text") == "json")
+    configure_logging(sys.stderr, as_json=options.log_format == "json", least=options.log_level)
     try:
         command: Callable[[argparse.Namespace], Exit] = options.command
         code = command(options)
@@ -77,8 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def configure_logging(stream: TextIO, *, as_json: bool) -> None:
-    """Send every log line to ``stream``: for people as text, in colour only on a terminal that wants it."""
+def configure_logging(stream: TextIO, *, as_json: bool, least: int = logging.INFO) -> None:
+    """Send log lines of level ``least`` and above to ``stream``: JSON for programs, else text for people, in
+    colour only on a terminal that wants it.
+    """
     renderer: structlog.typing.Processor
     if as_json:
         renderer = structlog.processors.JSONRenderer()
@@ -93,7 +95,7 @@ def configure_logging(stream: TextIO, *, as_json: bool) -> None:
             *([structlog.processors.format_exc_info] if as_json else []),
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=structlog.WriteLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
@@ -291,32 +293,33 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    demo = _command(
+    demo_ = _command(
         commands,
         "demo",
         _demo,
         ["demo", "demo --port 7432", "demo --check"],
     )
-    demo.add_argument(
+    demo_.add_argument(
         "--port",
         type=_port,
         help="port of the proxy on 127.0.0.1 (default: 6432; with --check any free one)",
     )
-    demo.add_argument(
+    demo_.add_argument(
         "--check",
         action="store_true",
         help="walk the tour through the proxy with real drivers, print each step, and exit: "
         "1 if anything is not as promised",
     )
 
-    serve = _command(
+    serve_ = _command(
         commands,
         "serve",
         _serve,
         ["serve --config pgturnstile.yaml", "serve --config pgturnstile.yaml --log-format json"],
     )
-    serve.add_argument("--config", required=True, type=Path, metavar="FILE", help="pgturnstile.yaml")
-    serve.add_argument(
+    serve_.set_defaults(log_level=logging.INFO)
+    serve_.add_argument("--config", required=True, type=Path, metavar="FILE", help="pgturnstile.yaml")
+    serve_.add_argument(
         "--log-format", choices=("text", "json"), default="text", help="how log lines look on stderr"
     )
 
@@ -377,7 +380,7 @@ def _command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    command.set_defaults(command=run)
+    command.set_defaults(command=run, log_format="text", log_level=logging.WARNING)
     return command
 
 
@@ -400,7 +403,10 @@ def _whole_number(text: str, least: int, most: int) -> int:
 
 
 def _version() -> str:
-    return f"{PROGRAM} {importlib.metadata.version(PROGRAM)}"
+    try:
+        return f"{PROGRAM} {importlib.metadata.version(PROGRAM)}"
+    except importlib.metadata.PackageNotFoundError:
+        return f"{PROGRAM}, not installed: run from its source"
 
 
 # --- terminal ---

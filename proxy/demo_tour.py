@@ -27,7 +27,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What must come of a statement that passes: ``rows`` returned or changed, and where stated all of them."""
+    """What must come of a statement that passes: ``rows`` returned or changed, and, where stated, which."""
 
     rows: int
     values: tuple[tuple[object, ...], ...] | None = None
@@ -70,7 +70,7 @@ TOUR: Final[tuple[Step, ...]] = (
         "So is a column that it hides, and the agent reads which one",
         ANALYST,
         ("SELECT name, salary FROM employees WHERE job = 'team lead'",),
-        Refused("column-not-allowed", "select", hint="salary", table="employees", column="salary"),
+        Refused("column-not-allowed", "select", hint="Leave it out", table="employees", column="salary"),
         secrets=(".37",),
     ),
     Step(

@@ -83,6 +83,7 @@ async def walk(agents: Mapping[str, str], direct: str, tell: Print) -> int:
         for connect in (_PsycopgAgent.connect, _AsyncpgAgent.connect):
             connections = {name: await connect(uri) for name, uri in agents.items()}
             try:
+                tell(f"--- {connections[TOUR[0].agent].driver} ---\n")
                 for number, step in enumerate(TOUR, start=1):
                     failures += await _take(number, step, connections[step.agent], witness, tell)
             finally:

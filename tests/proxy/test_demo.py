@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +19,8 @@ import pytest
 from proxy.demo import PASSWORDS
 from proxy.demo_tour import ANALYST, CLERK, TOUR, Refused, Returned, Step
 from proxy.demo_walk import Answer, ErrorRead, RowsRead, complaints_about, walk
+from tests.support.demo import COMMAND, run_demo
 from tests.support.postgres import Database
-
-DEMO = [sys.executable, "-m", "proxy", "demo"]
 
 
 def detail(**changes: Any) -> str:
@@ -102,7 +98,7 @@ def test_without_a_gate_the_tour_fails_where_it_should(database18: Database) -> 
 
 
 def test_the_tour_holds() -> None:
-    done = subprocess.run([*DEMO, "--check"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([*COMMAND, "--check"], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "NOT AS PROMISED" not in done.stdout
     assert done.stdout.splitlines()[-1] == "Every answer was as promised."
@@ -113,80 +109,39 @@ def test_the_tour_holds() -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.fixture
-def free_port() -> int:
-    for port in range(21_000, 32_768):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    pytest.fail("no free port")
-
-
-@pytest.fixture
-def running_demo(free_port: int, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]]:
-    """``pgturnstile demo`` up and ready, its port, and what it has printed."""
-    demo = subprocess.Popen(
-        [*DEMO, "--port", str(free_port)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-    )
-    assert demo.stdout is not None
-    try:
-        told = []
-        for line in demo.stdout:
-            told.append(line.rstrip("\n"))
-            if "Ctrl-C" in line:
-                break
-        else:
-            pytest.fail(f"the demo did not start: {demo.communicate()[1]}")
-        yield demo, free_port, told
-    finally:
-        if demo.poll() is None:
-            demo.kill()
-        demo.communicate()
-
-
 def run_folders() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob("pgturnstile-*"))
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_demo_serves_until_it_is_told_to_stop_and_leaves_nothing(
-    ending: signal.Signals, running_demo: tuple[subprocess.Popen[str], int, list[str]]
-) -> None:
-    demo, port, told = running_demo
-    audit = next(Path(m[1]) for line in told if (m := re.search(r"a line of (\S+)\.$", line)))
-    for agent, password in PASSWORDS.items():
-        uri = f"postgresql://{agent}:{password}@127.0.0.1:{port}/shop"
-        assert f"  psql {uri}" in told
-        with psycopg.connect(uri, autocommit=True) as connection:
-            assert connection.execute("SELECT count(*) FROM orders").fetchone() == (2000,)
-    assert audit.parent in run_folders()
-    demo.send_signal(ending)
-    rest, errors = demo.communicate(timeout=30)
-    assert demo.returncode == 0, errors
-    assert "Traceback" not in errors
+def test_the_demo_serves_until_it_is_told_to_stop_and_leaves_nothing(ending: signal.Signals) -> None:
+    with run_demo() as demo:
+        for agent in PASSWORDS:
+            assert f"  psql {demo.uri(agent)}" in demo.told
+            with psycopg.connect(demo.uri(agent), autocommit=True) as connection:
+                assert connection.execute("SELECT count(*) FROM orders").fetchone() == (2000,)
+        assert demo.audit.parent in run_folders()
+        demo.process.send_signal(ending)
+        rest, errors = demo.process.communicate(timeout=30)
+    assert demo.process.returncode == 0, errors
+    assert errors == ""
     assert rest.strip() == "Stopping; nothing of it is kept."
-    assert not audit.parent.exists()
+    assert not demo.audit.parent.exists()
     with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", port)) != 0
+        assert probe.connect_ex(("127.0.0.1", demo.port)) != 0
 
 
-def test_a_port_that_is_taken_is_said_in_one_sentence(free_port: int) -> None:
+def test_a_port_that_is_taken_is_said_in_one_sentence() -> None:
     with socket.socket() as squatter:
-        squatter.bind(("127.0.0.1", free_port))
+        squatter.bind(("127.0.0.1", 0))
         squatter.listen()
+        port = squatter.getsockname()[1]
         done = subprocess.run(
-            [*DEMO, "--port", str(free_port)], capture_output=True, text=True, timeout=60, check=False
+            [*COMMAND, "--port", str(port)], capture_output=True, text=True, timeout=60, check=False
         )
     assert done.returncode == 2
     assert done.stdout == ""
-    sentence = f"Port {free_port} on 127.0.0.1 is in use; `pgturnstile demo --port N` takes another one."
+    sentence = f"Port {port} on 127.0.0.1 is in use; `pgturnstile demo --port N` takes another one."
     assert done.stderr == f"pgturnstile: {sentence}\n"
 
 
