@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from policy import builtin
 from policy.extract_walk import Fields, Handler, NotUnderstoodError, Walk, constant, qualifiers, strings
 from policy.facts import ColumnRef, RelationRef, SettingHow, SettingRef, TypeRef, Use
 from policy.nodes import FIELDS
@@ -59,19 +60,14 @@ def _column_ref(walk: Walk, fields: Fields) -> None:
 
 def column_ref(walk: Walk, fields: Fields, selected: tuple[str | None, ...]) -> None:
     """Record a ColumnRef, of whose value ``selected`` is taken: ``(name).selected``."""
-    if not fields.keys() <= FIELDS["ColumnRef"].keys():
-        raise NotUnderstoodError("a field of ColumnRef", walk.position(fields))
-    parts = fields["fields"]
+    walk.leaf("ColumnRef", fields)
     position = walk.position(fields)
-    names = tuple(strings(parts))
-    if len(names) == len(parts):
-        walk.columns.append(
-            ColumnRef(names[-1], names[:-1], Use.READ, position, walk.query, None, walk.clause, selected)
-        )
-        if len(names) > 1:
-            walk.attribute(names, position)
-    else:
-        walk.columns.append(ColumnRef(None, names, Use.READ, position, walk.query, None, walk.clause))
+    query = None if walk.scope is None else walk.scope.index
+    names = strings(fields["fields"])
+    name = None if "A_Star" in fields["fields"][-1] else names.pop()
+    walk.columns.append(ColumnRef(name, tuple(names), Use.READ, position, query, None, walk.clause, selected))
+    if names and name is not None:
+        walk.attribute(name, position, (*names, name))
 
 
 def _a_indirection(walk: Walk, fields: Fields) -> None:
@@ -85,21 +81,21 @@ def _a_indirection(walk: Walk, fields: Fields) -> None:
     if column is None:
         walk.visit(fields["arg"])
     else:
-        walk.nodes += 1
         column_ref(walk, column, tuple(selected))
-    position = walk.position(column) if column is not None else _leftmost(walk, fields["arg"])
-    for number, step in enumerate(indirection):
+    if column is None and walk.scope is not None and not walk.in_aggregate:
+        walk.scope.may_return_set = True
+    position = _place(walk, fields)
+    for step in indirection:
         if "String" in step:
-            # Told apart by place: the same name taken of two values may be a column of one and a call on the
-            # other.
-            walk.attribute((f"{position}.{number}", step["String"]["sval"]), position)
+            walk.attribute(step["String"]["sval"], position)
     walk.rest("A_Indirection", fields, _ARG)
 
 
-def _leftmost(walk: Walk, node: Fields) -> int | None:
-    for fields in node.values():
-        return walk.position(fields)
-    return None
+def _place(walk: Walk, fields: Fields) -> int | None:
+    """Position of the value that an A_Indirection, which has none itself, takes a part of."""
+    while "location" not in fields and "arg" in fields:
+        fields = next(iter(fields["arg"].values()), {})
+    return walk.position(fields)
 
 
 def func_call(walk: Walk, fields: Fields, in_from: bool = False) -> None:
@@ -110,10 +106,43 @@ def func_call(walk: Walk, fields: Fields, in_from: bool = False) -> None:
     argument_names: tuple[str | None, ...] = ()
     if any("NamedArgExpr" in argument for argument in arguments):
         argument_names = tuple(argument.get("NamedArgExpr", {}).get("name") for argument in arguments)
+    inside = walk.in_aggregate
+    walk.in_aggregate = _shapes_rows(walk, names, fields)
     walk.function(names, fields, len(arguments), literals, argument_names=argument_names, in_from=in_from)
     if names[-1] == "set_config":
         _set_config(walk, fields, literals, argument_names)
     walk.rest("FuncCall", fields, _FUNCNAME)
+    walk.in_aggregate = inside
+
+
+def _shapes_rows(walk: Walk, names: list[str], fields: Fields) -> bool:
+    """Note what a call says of its query's number of rows; gives whether its arguments are an aggregate's."""
+    scope = walk.scope
+    if scope is None or walk.in_aggregate or walk.clause not in _ROW_CLAUSES:
+        return walk.in_aggregate
+    name = names[-1]
+    if names[:-1] in ([], [builtin.PG_CATALOG]) and builtin.is_builtin(name):
+        if "over" in fields:
+            return False
+        if builtin.is_aggregate(name):
+            scope.aggregates = True
+            return True
+        if not builtin.returns_set(name):
+            return False
+    # A function of the user's may be an aggregate, or return a set.
+    scope.may_return_set = True
+    return False
+
+
+def _sql_json_aggregate(node: str) -> Handler:
+    def handler(walk: Walk, fields: Fields) -> None:
+        inside = walk.in_aggregate
+        if walk.scope is not None and "over" not in fields["constructor"]:
+            walk.scope.aggregates, walk.in_aggregate = True, True
+        walk.rest(node, fields)
+        walk.in_aggregate = inside
+
+    return handler
 
 
 def _func_call(walk: Walk, fields: Fields) -> None:
@@ -231,20 +260,41 @@ _NAME: Final = frozenset({"name"})
 _NAMES: Final = frozenset({"names"})
 _OPER_NAME: Final = frozenset({"operName"})
 _SOURCE: Final = frozenset({"source"})
+_ROW_CLAUSES: Final = frozenset({"target", "distinct", "group", "having", "order", "values"})
+"""Where a set-returning function multiplies rows, or an aggregate makes one of them."""
 _TYPE_NAME: Final = frozenset({"typeName"})
 _USE_OP: Final = frozenset({"useOp"})
 
+
+def _leaf(node: str) -> Handler:
+    """A handler for a node that holds nothing but constants."""
+    known = FIELDS[node].keys()
+
+    def handler(walk: Walk, fields: Fields) -> None:
+        if fields.keys() <= known:
+            walk.nodes += 1
+        else:
+            walk.leaf(node, fields)
+
+    return handler
+
+
 HANDLERS: Final[Mapping[str, Handler]] = {
+    "A_Const": _leaf("A_Const"),
     "A_Expr": _a_expr,
     "A_Indirection": _a_indirection,
+    "A_Star": _leaf("A_Star"),
     "CaseExpr": _case_expr,
     "ColumnDef": _declared_type("ColumnDef", "typeName"),
     "ColumnRef": _column_ref,
     "FuncCall": _func_call,
     "FunctionParameter": _declared_type("FunctionParameter", "argType"),
+    "JsonArrayAgg": _sql_json_aggregate("JsonArrayAgg"),
+    "JsonObjectAgg": _sql_json_aggregate("JsonObjectAgg"),
     "MultiAssignRef": _multi_assign_ref,
     "ParamRef": _param_ref,
     "SortBy": _sort_by,
+    "String": _leaf("String"),
     "SubLink": _sub_link,
     "TypeCast": _type_cast,
     "TypeName": _type_name,

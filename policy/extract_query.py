@@ -1,16 +1,15 @@
-"""What the nodes of queries mean: SELECT and its arms, FROM, WITH, INSERT, UPDATE, DELETE, MERGE.
+"""What the nodes of queries mean: SELECT, VALUES, TABLE and set operations, FROM, WITH.
 
 Handlers for ``extract_walk``; ``HANDLERS`` is the table. Owns how PostgreSQL's scopes nest (parse_clause.c,
-parse_cte.c) and what is certain of a query without a catalog: its size, its output names. Utility statements
-are ``extract_utility``'s.
+parse_cte.c) and what is certain of a query's size without a catalog. Statements that write are
+``extract_write``'s, all others ``extract_utility``'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from policy import builtin
 from policy.extract_expression import func_call
 from policy.extract_names import output
 from policy.extract_walk import (
@@ -22,10 +21,10 @@ from policy.extract_walk import (
     Scope,
     Walk,
     constant,
-    is_null,
+    inner_nodes,
     strings,
 )
-from policy.facts import ColumnRef, Join, OperatorRef, SourceKind, Use, Write
+from policy.facts import ColumnRef, Join, OperatorRef, SourceKind, Use
 from policy.model import StatementClass
 
 # SELECT
@@ -38,15 +37,18 @@ def select(walk: Walk, fields: Fields, parent: Scope | None, only_values: bool =
     """
     if not only_values:
         walk.add_class(StatementClass.SELECT)
-    before, clause, environment = walk.scope, walk.clause, walk.environment
+    before, clause, environment, inside = walk.scope, walk.clause, walk.environment, walk.in_aggregate
+    walk.deeper()
     scope = walk.open_scope(parent)
+    walk.in_aggregate = False
     if "withClause" in fields:
         with_clause(walk, fields["withClause"], parent)
     if "intoClause" in fields:
         walk.add_class(StatementClass.DDL)
-        walk.enter("IntoClause", fields["intoClause"])
+        walk.visit({"IntoClause": fields["intoClause"]})
     if fields.get("op", "SETOP_NONE") != "SETOP_NONE":
-        scope.arms = tuple(_arm(walk, fields[side], parent).index for side in ("larg", "rarg"))
+        walk.scope = parent
+        scope.arms = tuple(select(walk, fields[side], parent).index for side in ("larg", "rarg"))
         walk.scope = scope
     for item in fields.get("fromClause", ()):
         from_item(walk, item, scope, None)
@@ -56,16 +58,8 @@ def select(walk: Walk, fields: Fields, parent: Scope | None, only_values: bool =
             (walk.all_in_clause if isinstance(value, list) else walk.in_clause)(name, value)
     _size(scope, fields)
     walk.rest("SelectStmt", fields, _SELECT_DONE)
-    walk.scope, walk.clause, walk.environment = before, clause, environment
-    return scope
-
-
-def _arm(walk: Walk, fields: Fields, parent: Scope | None) -> Scope:
-    # Bare SelectStmt fields; counted as a level so that a long chain of UNIONs is bounded like any nesting.
-    walk.scope = parent
-    walk.depth += 1
-    scope = select(walk, fields, parent)
     walk.depth -= 1
+    walk.scope, walk.clause, walk.environment, walk.in_aggregate = before, clause, environment, inside
     return scope
 
 
@@ -82,16 +76,10 @@ def _size(scope: Scope, fields: Fields) -> None:
         scope.limit_parameter = count.get("ParamRef", {}).get("number")
         ties = fields.get("limitOption") == "LIMIT_OPTION_WITH_TIES"
         scope.limited = _surely_not_null(count) and not (ties and _orders_nothing(fields))
-    if scope.arms:
+    if scope.arms or scope.may_return_set:
         return
-    if scope.values_rows:
-        scope.one_row = scope.values_rows == 1 and not any(
-            _may_return_set(row) for row in fields["valuesLists"]
-        )
-        return
-    aggregates = "havingClause" in fields or any(_aggregates(target) for target in targets)
-    single = "fromClause" not in fields or (aggregates and "groupClause" not in fields)
-    scope.one_row = single and not any(_may_return_set(target) for target in targets)
+    aggregates = (scope.aggregates or "havingClause" in fields) and "groupClause" not in fields
+    scope.one_row = scope.values_rows == 1 if scope.values_rows else aggregates or "fromClause" not in fields
 
 
 def _whole_number(text: str | None) -> int | None:
@@ -124,60 +112,7 @@ def _is_output_number(item: Fields) -> bool:
 
 
 def _holds_column(node: Fields) -> bool:
-    return any("ColumnRef" in inner for inner in _inner_nodes(node))
-
-
-def _aggregates(node: Fields) -> bool:
-    """An aggregate of PostgreSQL's own stands in ``node`` at this level, not as a window function."""
-    return any(
-        "over" not in call and _is_builtin(call, builtin.is_aggregate) for call in _calls(node, _is_aggregate)
-    ) or any("JsonObjectAgg" in inner or "JsonArrayAgg" in inner for inner in _inner_nodes(node))
-
-
-def _may_return_set(node: Fields) -> bool:
-    """A call that is not certain to return one value, outside the arguments of aggregates."""
-    return any(not _is_builtin(call, _returns_one) for call in _calls(node, _is_aggregate))
-
-
-def _is_aggregate(call: Fields) -> bool:
-    return _is_builtin(call, builtin.is_aggregate)
-
-
-def _is_builtin(call: Fields, test: Callable[[str], bool]) -> bool:
-    *schema, name = strings(call["funcname"])
-    return (not schema or schema == [builtin.PG_CATALOG]) and builtin.is_builtin(name) and test(name)
-
-
-def _returns_one(name: str) -> bool:
-    return not builtin.returns_set(name)
-
-
-def _calls(node: Fields, closed: Callable[[Fields], bool]) -> list[Fields]:
-    """The FuncCalls in ``node``, not in its sub-selects and not in the arguments of those ``closed``
-    names."""
-    calls = []
-    for inner in _inner_nodes(node, closed):
-        call = inner.get("FuncCall")
-        if call is not None:
-            calls.append(call)
-    return calls
-
-
-def _inner_nodes(node: Any, closed: Callable[[Fields], bool] | None = None) -> list[Fields]:
-    """``node`` and every dict in it, in no order, less sub-selects and what is in a ``closed`` call."""
-    found: list[Fields] = []
-    waiting = [node]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, list):
-            waiting.extend(item)
-        elif isinstance(item, dict):
-            found.append(item)
-            call = item.get("FuncCall")
-            if closed is not None and call is not None and closed(call):
-                continue
-            waiting.extend(value for name, value in item.items() if name != "SelectStmt")
-    return found
+    return any("ColumnRef" in inner for inner in inner_nodes(node))
 
 
 def _select_stmt(walk: Walk, fields: Fields) -> None:
@@ -201,7 +136,6 @@ def from_item(walk: Walk, node: Fields, scope: Scope, join: int | None) -> None:
         handler = _FROM_ITEMS.get(name)
         if handler is None:
             raise NotUnderstoodError(f"{name} in FROM", walk.position(fields))
-        walk.nodes += 1
         handler(walk, fields, scope, join)
 
 
@@ -331,7 +265,7 @@ def _from_join(walk: Walk, fields: Fields, scope: Scope, join: int | None) -> No
     kind = _JOIN_KINDS.get(fields["jointype"])
     if kind is None:
         raise NotUnderstoodError(f"a join of kind {fields['jointype']}")
-    walk.depth += 1
+    walk.deeper()
     index = len(walk.joins)
     walk.joins.append(None)
     first = len(scope.sources)
@@ -409,7 +343,7 @@ def with_clause(walk: Walk, fields: Fields, parent: Scope | None) -> None:
     before = walk.scope
     for item, info in zip(fields["ctes"], infos, strict=True):
         cte = item["CommonTableExpr"]
-        walk.nodes += 1
+        walk.deeper()
         walk.ctes.append(info)
         walk.scope = parent
         info.query, info.entered = len(walk.scopes), True
@@ -419,6 +353,7 @@ def with_clause(walk: Walk, fields: Fields, parent: Scope | None) -> None:
         info.entered = False
         walk.scope = walk.scopes[info.query]
         walk.rest("CommonTableExpr", cte, _CTE_DONE)
+        walk.depth -= 1
         environment.names.setdefault(info.name, info)
     walk.scope = before
     walk.rest("WithClause", fields, _CTES)
@@ -429,264 +364,6 @@ _MATERIALIZED: Final[Mapping[str, bool | None]] = {
     "CTEMaterializeAlways": True,
     "CTEMaterializeNever": False,
 }
-
-
-# INSERT, UPDATE, DELETE, MERGE
-
-
-def _insert(walk: Walk, fields: Fields) -> None:
-    before, environment, parent = walk.scope, walk.environment, walk.scope
-    scope, target, nested = _open_write(walk, fields, StatementClass.INSERT, Use.INSERT)
-    columns = _written(walk, fields.get("cols"), Use.INSERT, target, "insert")
-    source = "default"
-    values: tuple[tuple[str, ...], ...] = ()
-    if "selectStmt" in fields:
-        query = fields["selectStmt"]["SelectStmt"]
-        only_values = "valuesLists" in query
-        source = "values" if only_values else "select"
-        values = tuple(_row(row) for row in query["valuesLists"]) if only_values else ()
-        walk.scope = parent
-        select(walk, query, parent, only_values)
-        walk.scope = scope
-    conflict = fields.get("onConflictClause")
-    if conflict is not None:
-        _on_conflict(walk, conflict, scope, target)
-    _returning(walk, fields, scope, target)
-    walk.add_write(
-        Write(
-            StatementClass.INSERT,
-            target,
-            scope.index,
-            columns=columns,
-            has_columns="cols" in fields,
-            source=source,
-            values=values,
-            on_conflict=None if conflict is None else _CONFLICT_ACTIONS[conflict["action"]],
-            position=nested,
-        )
-    )
-    walk.rest("InsertStmt", fields, _INSERT_DONE)
-    walk.scope, walk.environment = before, environment
-
-
-def _row(row: Fields) -> tuple[str, ...]:
-    return tuple(_item(item) for item in row["List"]["items"])
-
-
-def _item(node: Fields) -> str:
-    if "SetToDefault" in node:
-        return "default"
-    if is_null(node):
-        return "null"
-    value = constant(node)
-    return "expr" if value is None else f"const:{value}"
-
-
-_CONFLICT_ACTIONS: Final[Mapping[str, str]] = {
-    "ONCONFLICT_NOTHING": "nothing",
-    "ONCONFLICT_UPDATE": "update",
-}
-
-
-def _on_conflict(walk: Walk, fields: Fields, scope: Scope, target: int) -> None:
-    before, walk.clause = walk.clause, "conflict"
-    walk.nodes += 1
-    if fields["action"] == "ONCONFLICT_UPDATE":
-        walk.add_class(StatementClass.UPDATE)
-    infer = fields.get("infer")
-    if infer is not None:
-        for element in infer.get("indexElems", ()):
-            name = element["IndexElem"].get("name")
-            if name is not None:
-                walk.columns.append(
-                    ColumnRef(name, (), Use.READ, walk.position(infer), scope.index, None, "conflict")
-                )
-        walk.enter("InferClause", infer)
-    if fields["action"] == "ONCONFLICT_UPDATE":
-        walk.source(scope, SourceKind.EXCLUDED, None, name="excluded", relation=target)
-    _assignments(walk, fields.get("targetList"), target)
-    walk.in_clause("where", fields.get("whereClause"))
-    walk.rest("OnConflictClause", fields, _CONFLICT_DONE)
-    walk.clause = before
-
-
-def _update(walk: Walk, fields: Fields) -> None:
-    _change(walk, fields, "UpdateStmt", Use.UPDATE, "fromClause")
-
-
-def _delete(walk: Walk, fields: Fields) -> None:
-    _change(walk, fields, "DeleteStmt", Use.DELETE, "usingClause")
-
-
-def _change(walk: Walk, fields: Fields, node: str, use: Use, from_field: str) -> None:
-    action = StatementClass(use.value)
-    before, environment = walk.scope, walk.environment
-    scope, target, nested = _open_write(walk, fields, action, use)
-    for item in fields.get(from_field, ()):
-        from_item(walk, item, scope, None)
-    columns = _assignments(walk, fields.get("targetList"), target)
-    where = fields.get("whereClause")
-    walk.in_clause("where", where)
-    _returning(walk, fields, scope, target)
-    current_of = None if where is None else where.get("CurrentOfExpr")
-    walk.add_write(
-        Write(
-            action,
-            target,
-            scope.index,
-            where=where,
-            where_position=None if where is None else leftmost(walk, where),
-            columns=columns,
-            has_columns=bool(columns),
-            from_sources=from_field in fields,
-            current_of=None if current_of is None else current_of.get("cursor_name", ""),
-            position=nested,
-        )
-    )
-    walk.rest(node, fields, _CHANGE_DONE)
-    walk.scope, walk.environment = before, environment
-
-
-def _merge(walk: Walk, fields: Fields) -> None:
-    before, environment = walk.scope, walk.environment
-    condition = fields["joinCondition"]
-    actions = [clause["MergeWhenClause"] for clause in fields["mergeWhenClauses"]]
-    uses = {_MERGE_USES[action["commandType"]] for action in actions} - {None}
-    # One mention of the target, under the most that is done to it.
-    use = next((use for use in (Use.DELETE, Use.UPDATE, Use.INSERT) if use in uses), Use.READ)
-    scope, target, nested = _open_write(walk, fields, StatementClass.MERGE, use)
-    from_item(walk, fields["sourceRelation"], scope, None)
-    walk.in_clause("on", condition)
-    for action in actions:
-        _merge_action(walk, action, scope, on=condition, target=target, position=nested)
-    _returning(walk, fields, scope, target)
-    walk.rest("MergeStmt", fields, _MERGE_DONE)
-    walk.scope, walk.environment = before, environment
-
-
-_MERGE_USES: Final[Mapping[str, Use | None]] = {
-    "CMD_INSERT": Use.INSERT,
-    "CMD_UPDATE": Use.UPDATE,
-    "CMD_DELETE": Use.DELETE,
-    "CMD_NOTHING": None,
-}
-_MATCH_KINDS: Final[Mapping[str, str]] = {
-    "MERGE_WHEN_MATCHED": "matched",
-    "MERGE_WHEN_NOT_MATCHED_BY_SOURCE": "not_matched_by_source",
-    "MERGE_WHEN_NOT_MATCHED_BY_TARGET": "not_matched_by_target",
-}
-
-
-def _merge_action(
-    walk: Walk, fields: Fields, scope: Scope, *, on: Fields, target: int, position: int | None
-) -> None:
-    walk.nodes += 1
-    use, match = _MERGE_USES[fields["commandType"]], _MATCH_KINDS[fields["matchKind"]]
-    condition = fields.get("condition")
-    walk.in_clause("when", condition)
-    if use is Use.INSERT:
-        columns = _written(walk, fields.get("targetList"), Use.INSERT, target, "insert")
-        walk.all_in_clause("values", fields.get("values"))
-    else:
-        columns = _assignments(walk, fields.get("targetList"), target)
-    walk.rest("MergeWhenClause", fields, _WHEN_DONE)
-    if use is None:
-        return
-    statement_class = StatementClass(use.value)
-    walk.add_class(statement_class, position)
-    values = fields.get("values")
-    walk.add_write(
-        Write(
-            statement_class,
-            target,
-            scope.index,
-            where=on if match == "matched" else None,
-            action_condition=condition,
-            where_position=leftmost(walk, on),
-            columns=columns,
-            has_columns=bool(columns),
-            source="" if use is not Use.INSERT else "default" if values is None else "values",
-            values=() if values is None else (tuple(_item(item) for item in values),),
-            from_sources=True,
-            merge=True,
-            match=match,
-            position=position,
-        )
-    )
-
-
-def _open_write(
-    walk: Walk, fields: Fields, action: StatementClass, use: Use
-) -> tuple[Scope, int, int | None]:
-    """Enter a writing statement: its class, level, WITH and target. Gives level, target and position."""
-    parent, top = walk.scope, not walk.scopes
-    scope = walk.open_scope(parent)
-    scope.final = scope.final and ("returningClause" in fields or "returningList" in fields)
-    relation = fields["relation"]
-    position = walk.start if top else walk.position(relation)
-    walk.add_class(action, position)
-    if "withClause" in fields:
-        with_clause(walk, fields["withClause"], parent)
-    target = walk.relation(relation, use, scope.index)
-    scope.relation_count = 1
-    walk.source(
-        scope,
-        SourceKind.RELATION,
-        relation.get("alias"),
-        name=relation["relname"],
-        relation=target,
-        position=walk.position(relation),
-    )
-    return scope, target, position
-
-
-def _written(walk: Walk, targets: list[Fields] | None, use: Use, target: int, clause: str) -> tuple[str, ...]:
-    """The columns named by INSERT, with the subscripts they carry."""
-    names = []
-    for item in targets or ():
-        fields = item["ResTarget"]
-        names.append(walk.written_column(fields, use, target, clause))
-        walk.rest("ResTarget", fields)
-    return tuple(names)
-
-
-def _assignments(walk: Walk, targets: list[Fields] | None, target: int) -> tuple[str, ...]:
-    """The columns that SET names; the values assigned are walked in clause ``set``."""
-    before, walk.clause = walk.clause, "set"
-    names = _written(walk, targets, Use.UPDATE, target, "set")
-    walk.clause = before
-    return names
-
-
-def _returning(walk: Walk, fields: Fields, scope: Scope, target: int) -> None:
-    """RETURNING as PostgreSQL 18 (a clause of its own) or older grammars (a list) give it."""
-    clause = fields.get("returningClause", {})
-    targets = clause.get("exprs") or fields.get("returningList")
-    if not targets:
-        return
-    names = {"RETURNING_OPTION_OLD": "old", "RETURNING_OPTION_NEW": "new"}
-    for item in clause.get("options", ()):
-        option = item["ReturningOption"]
-        names[option["option"]] = option["value"]
-        walk.rest("ReturningOption", option)
-    taken = {source.name for source in scope.sources}
-    for name in names.values():
-        if name not in taken:
-            walk.source(scope, SourceKind.OLD_NEW, None, name=name, relation=target)
-    scope.outputs = tuple(output(item["ResTarget"]) for item in targets)
-    walk.all_in_clause("returning", targets)
-    if clause:
-        walk.rest("ReturningClause", clause, _RETURNING_DONE)
-
-
-def leftmost(walk: Walk, node: Fields) -> int | None:
-    """Position of the first thing in an expression: an operator's own location is its symbol's."""
-    best: int | None = None
-    for inner in _inner_nodes(node):
-        position = walk.position(inner)
-        if position is not None and (best is None or position < best):
-            best = position
-    return best
 
 
 _ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "%"})
@@ -713,41 +390,7 @@ _SAMPLE_DONE: Final = frozenset({"relation", "method"})
 _JOIN_DONE: Final = frozenset({"larg", "rarg", "usingClause", "join_using_alias", "quals", "alias"})
 _CTE_DONE: Final = frozenset({"ctequery", "aliascolnames"})
 _CTES: Final = frozenset({"ctes"})
-_INSERT_DONE: Final = frozenset(
-    {"relation", "cols", "selectStmt", "onConflictClause", "returningClause", "returningList", "withClause"}
-)
-_CONFLICT_DONE: Final = frozenset({"infer", "targetList", "whereClause"})
-_CHANGE_DONE: Final = frozenset(
-    {
-        "relation",
-        "targetList",
-        "whereClause",
-        "fromClause",
-        "usingClause",
-        "returningClause",
-        "returningList",
-        "withClause",
-    }
-)
-_MERGE_DONE: Final = frozenset(
-    {
-        "relation",
-        "sourceRelation",
-        "joinCondition",
-        "mergeWhenClauses",
-        "returningClause",
-        "returningList",
-        "withClause",
-    }
-)
-_WHEN_DONE: Final = frozenset({"condition", "targetList", "values"})
-_RETURNING_DONE: Final = frozenset({"options", "exprs"})
-
 HANDLERS: Final[Mapping[str, Handler]] = {
-    "DeleteStmt": _delete,
-    "InsertStmt": _insert,
     "LockingClause": _locking_clause,
-    "MergeStmt": _merge,
     "SelectStmt": _select_stmt,
-    "UpdateStmt": _update,
 }

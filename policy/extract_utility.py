@@ -168,7 +168,6 @@ def _setting(walk: Walk, fields: Fields, how: SettingHow | None) -> None:
 
 
 def _altered_setting(walk: Walk, fields: Fields) -> None:
-    walk.nodes += 1
     _setting(walk, fields, SettingHow.ALTER)
     walk.rest("VariableSetStmt", fields)
 
@@ -374,7 +373,6 @@ def _lock(walk: Walk, fields: Fields) -> None:
 
 def _call(walk: Walk, fields: Fields) -> None:
     walk.add_class(StatementClass.CALL)
-    walk.nodes += 1
     func_call(walk, fields["funccall"])
     walk.rest("CallStmt", fields, _FUNCCALL)
 

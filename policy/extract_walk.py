@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final
 
 from policy.facts import (
@@ -45,6 +45,8 @@ that neither this walk nor ``json.loads`` meets the interpreter's own limit firs
 
 NOTHING: Final[frozenset[str]] = frozenset()
 QUERY_STATEMENTS: Final = frozenset({"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"})
+_WRAPPERS: Final = 8
+"""How many casts a constant is looked for under: each level of a chain looks again."""
 _CONTINUATION = re.compile(rb"[\x80-\xbf]")
 
 
@@ -73,12 +75,13 @@ class SourceText:
             () if len(sql) == len(data) else tuple(found.start() for found in _CONTINUATION.finditer(data))
         )
 
-    def position(self, location: int | None) -> int | None:
-        """Character position from 1 of a byte offset from 0; None for the parser's "unknown" (-1 or
-        absent)."""
-        if location is None or location < 0:
+    def position(self, location: int) -> int | None:
+        """Character position from 1 of a byte offset from 0; None for the parser's "unknown", -1."""
+        if location < 0:
             return None
-        return location - bisect_left(self._continuations, location) + 1
+        if self._continuations:
+            location -= bisect_left(self._continuations, location)
+        return location + 1
 
 
 class Environment:
@@ -109,6 +112,7 @@ class Scope:
     """A query level while the walk is under way; becomes a ``facts.Query``."""
 
     __slots__ = (
+        "aggregates",
         "arms",
         "cte_sources",
         "distinct",
@@ -119,6 +123,7 @@ class Scope:
         "limit_parameter",
         "limited",
         "locking",
+        "may_return_set",
         "one_row",
         "outputs",
         "parent",
@@ -141,6 +146,10 @@ class Scope:
         self.limited = False
         self.limit: int | None = None
         self.limit_parameter: int | None = None
+        self.aggregates = False
+        """One of PostgreSQL's own aggregates is called for its rows."""
+        self.may_return_set = False
+        """Something in its select list, or what counts as such, is not certain to be one value a row."""
         self.one_row = False
         self.distinct = False
         self.locking = False
@@ -164,6 +173,8 @@ class Walk:
         self.scope: Scope | None = None
         self.clause = ""
         self.environment: Environment | None = None
+        self.in_aggregate = False
+        """Inside the arguments of an aggregate of the current query level."""
         self.analyze = False
         self.explains = False
         self.creates_temp = False
@@ -175,7 +186,7 @@ class Walk:
         self.relations: list[RelationRef] = []
         self.columns: list[ColumnRef] = []
         self.functions: list[FunctionRef] = []
-        self.attributes: set[tuple[int | None, tuple[str, ...]]] = set()
+        self.attributes: set[Hashable] = set()
         self.operators: list[OperatorRef] = []
         self.types: list[TypeRef] = []
         self.scopes: list[Scope] = []
@@ -192,12 +203,15 @@ class Walk:
     def visit(self, node: Fields) -> None:
         """One node in its wrapper, ``{"Type": {fields}}``; ``{}`` is the C tree's NULL."""
         for name, fields in node.items():
-            self.enter(name, fields)
+            handler = self.handlers.get(name)
+            if handler is None:
+                self.rest(name, fields)
+            else:
+                handler(self, fields)
 
     def visit_all(self, nodes: list[Fields] | None) -> None:
         for node in nodes or ():
-            for name, fields in node.items():
-                self.enter(name, fields)
+            self.visit(node)
 
     def visit_final(self, node: Fields) -> None:
         """A statement whose rows, if it is a query, go to the client."""
@@ -205,26 +219,12 @@ class Walk:
         self.visit(node)
         self.final = False
 
-    def enter(self, name: str, fields: Fields) -> None:
-        """A node of type ``name`` by its bare fields."""
-        self.nodes += 1
-        self.depth += 1
-        if self.depth > self.deepest:
-            self.deepest = self.depth
-            if self.depth > MAX_DEPTH:
-                raise TooDeep
-        handler = self.handlers.get(name)
-        if handler is None:
-            self.rest(name, fields)
-        else:
-            handler(self, fields)
-        self.depth -= 1
-
     def rest(self, name: str, fields: Fields, done: frozenset[str] = NOTHING) -> None:
         """Walk every field of a ``name`` node that is not in ``done``; refuse what is not in the table."""
         kinds = FIELDS.get(name)
         if kinds is None:
             raise NotUnderstoodError(f"the node {name}", self.position(fields))
+        self.deeper()
         for field, value in fields.items():
             kind = kinds.get(field)
             if kind is SCALAR:
@@ -236,9 +236,27 @@ class Walk:
             if kind is NODE:
                 self.visit(value)
             elif kind is LIST:
-                self.visit_all(value)
+                for node in value:
+                    self.visit(node)
             else:
-                self.enter(kind, value)
+                self.visit({kind: value})
+        self.depth -= 1
+
+    def leaf(self, name: str, fields: Fields) -> None:
+        """A ``name`` node that has been read whole: count it, and refuse fields that are not in the table."""
+        self.nodes += 1
+        if not fields.keys() <= FIELDS[name].keys():
+            unknown = ", ".join(sorted(fields.keys() - FIELDS[name].keys()))
+            raise NotUnderstoodError(f"the field {name}.{unknown}", self.position(fields))
+
+    def deeper(self) -> None:
+        """One level down; the caller comes up by ``depth -= 1``."""
+        self.nodes += 1
+        self.depth += 1
+        if self.depth > self.deepest:
+            self.deepest = self.depth
+            if self.depth > MAX_DEPTH:
+                raise TooDeep
 
     def in_clause(self, clause: str, node: Fields | None) -> None:
         if node:
@@ -253,7 +271,8 @@ class Walk:
             self.clause = before
 
     def position(self, fields: Fields) -> int | None:
-        location = fields.get("location")
+        """Where a node says it stands. CREATE TABLESPACE's ``location`` is a path, hence no position."""
+        location = fields.get("location", -1)
         return self.text.position(location) if isinstance(location, int) else None
 
     # What handlers record
@@ -280,10 +299,8 @@ class Walk:
 
     def relation(self, fields: Fields, use: Use, query: int | None = None) -> int:
         """Record a RangeVar as a mention of a relation; gives its index in ``Facts.relations``."""
-        if not fields.keys() <= FIELDS["RangeVar"].keys():
-            raise NotUnderstoodError("a field of RangeVar", self.position(fields))
+        self.leaf("RangeVar", fields)
         alias = fields.get("alias")
-        self.nodes += 1
         self.relations.append(
             RelationRef(
                 fields["relname"],
@@ -343,22 +360,16 @@ class Walk:
             )
         )
 
-    def attribute(self, path: tuple[str, ...], position: int | None) -> None:
-        """``x.f``: PostgreSQL calls f(x) where x has no such column. One mention a path and query
-        suffices."""
-        key = (self.query, path)
-        if key not in self.attributes:
-            self.attributes.add(key)
-            self.functions.append(
-                FunctionRef(
-                    path[-1],
-                    kind=CallKind.ATTRIBUTE,
-                    arguments=1,
-                    literals=(None,),
-                    position=position,
-                    query=self.query,
-                )
-            )
+    def attribute(self, name: str, position: int | None, key: Hashable = None) -> None:
+        """``x.name``, which may be a call. ``key`` tells one x from another: once a query is enough."""
+        query = self.query
+        if key is not None:
+            if (query, key) in self.attributes:
+                return
+            self.attributes.add((query, key))
+        self.functions.append(
+            FunctionRef(name, None, CallKind.ATTRIBUTE, 1, (None,), position=position, query=query)
+        )
 
     def operator(
         self,
@@ -384,11 +395,26 @@ class Walk:
         """Add an item that ``scope`` can take columns from. ``more`` are further fields of ``Source``."""
         name, aliases = more.pop("name", None), more.pop("column_aliases", ())
         if alias is not None:
+            self.leaf("Alias", alias)
             name = alias["aliasname"]
             aliases = strings(alias.get("colnames")) or aliases
         scope.sources.append(
             Source(kind, name, column_aliases=tuple(aliases), aliased=alias is not None, **more)
         )
+
+
+def inner_nodes(node: Any) -> list[Fields]:
+    """Every dict in ``node``, in no order, less those of sub-selects."""
+    found: list[Fields] = []
+    waiting = [node]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, list):
+            waiting.extend(item)
+        elif isinstance(item, dict):
+            found.append(item)
+            waiting.extend(value for name, value in item.items() if name != "SelectStmt")
+    return found
 
 
 def qualifiers(names: list[str]) -> tuple[str | None, str | None]:
@@ -403,22 +429,26 @@ def strings(nodes: list[Fields] | None) -> list[str]:
 
 
 def constant(node: Fields) -> str | None:
-    """The value of a constant other than NULL as text; casts and argument names are looked through."""
-    for name, fields in node.items():
-        if name == "A_Const":
-            return _constant_text(fields)
-        if name in ("TypeCast", "NamedArgExpr", "CollateClause"):
-            return constant(fields.get("arg", {}))
+    """The value of a constant other than NULL as text; a few casts and argument names are looked through."""
+    for _ in range(_WRAPPERS):
+        for name, fields in node.items():
+            if name == "A_Const":
+                return _constant_text(fields)
+            if name not in ("TypeCast", "NamedArgExpr", "CollateClause"):
+                return None
+            node = fields.get("arg", {})
     return None
 
 
 def is_null(node: Fields) -> bool:
     """A NULL constant, cast or not."""
-    for name, fields in node.items():
-        if name == "A_Const":
-            return bool(fields.get("isnull"))
-        if name == "TypeCast":
-            return is_null(fields.get("arg", {}))
+    for _ in range(_WRAPPERS):
+        for name, fields in node.items():
+            if name == "A_Const":
+                return bool(fields.get("isnull"))
+            if name != "TypeCast":
+                return False
+            node = fields.get("arg", {})
     return False
 
 

@@ -11,7 +11,6 @@ PLAssignStmt …). A raw parse never holds them, so a tree that does is not one 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 SCALAR: Final = "scalar"
@@ -734,7 +733,7 @@ def _read(*tables: str) -> Mapping[str, Mapping[str, str]]:
             fields.update(_kind(word) for word in line.split())
         elif line:
             fields = rows.setdefault(line, {})
-    return MappingProxyType(rows)
+    return rows
 
 
 FIELDS: Final = _read(_TABLE, _OLDER_GRAMMARS)

@@ -155,6 +155,8 @@ def _operator_work(data: bytes) -> int:
     ``-``, so the cost is the length of the run times their number: 64 KB of ``/*`` took 4 s, in the server
     too. A step was measured at 1 to 2.5 ns; a banner or a ruled table in a comment is far below the bound.
     """
+    if len(data) ** 2 <= _MAX_OPERATOR_WORK:
+        return 0
     work = 0
     for found in _OPERATOR_RUN.finditer(data):
         run = found[0]
@@ -292,7 +294,8 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _load_binding() -> _Libpg | _Pgparse:
-    # By name, not by an import statement: either may be absent, and neither has stubs that type checkers accept.
+    # By name, not by an import statement: either may be absent, and neither has stubs that type checkers
+    # accept.
     try:
         return _Libpg(importlib.import_module("postgast.native"))
     except (ImportError, OSError):
