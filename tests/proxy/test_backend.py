@@ -1,0 +1,382 @@
+"""The backend leg against scripted servers: every way to log in, and every way to be lied to."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import ssl
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from proxy import backend, scram
+from proxy.backend import BackendError, BackendSession, Endpoint, Login
+from proxy.tls import TLSMode
+from proxy.wire import authentication, startup
+from proxy.wire.backend import encode_error, encode_fields, encode_ready, frame
+from tests.support.streams import MemoryStream, read_message, run_both
+
+Script = Callable[[MemoryStream], Awaitable[None]]
+
+PINS = {"client_encoding": "UTF8", "statement_timeout": "30000"}
+LOGIN = Login("shop_ro", "shop", "secret", {"application_name": "test"}, PINS)
+
+
+def row(*values: str | None) -> bytes:
+    parts = [struct.pack("!i", -1) if v is None else struct.pack("!i", len(v)) + v.encode() for v in values]
+    return frame(b"D", struct.pack("!H", len(values)) + b"".join(parts))
+
+
+async def startup_packet(stream: MemoryStream) -> startup.StartupPacket:
+    length = startup.body_length(await stream.read(4))
+    read = startup.decode(await stream.read(length))
+    assert isinstance(read, startup.StartupPacket)
+    return read
+
+
+def server(
+    authenticate: Script | None = None,
+    *,
+    answer: Sequence[str | None] = ("{public}", "UTF8", "30s"),
+    before_ready: bytes = b"",
+    seen: list[object] | None = None,
+) -> Script:
+    """A server that logs anybody in whom ``authenticate`` lets pass, and answers one query."""
+
+    async def run(stream: MemoryStream) -> None:
+        packet = await startup_packet(stream)
+        if authenticate is not None:
+            await authenticate(stream)
+        stream.write(
+            authentication.encode_ok()
+            + startup.encode_parameter_status("server_version", "18.6")
+            + startup.encode_backend_key(4711, b"real")
+            + before_ready
+            + encode_ready(b"I")
+        )
+        kind, body = await read_message(stream)
+        assert kind == b"Q"
+        if seen is not None:
+            seen.extend([packet, body])
+        stream.write(frame(b"T", b"\0\0") + row(*answer) + frame(b"C", b"SELECT 1\0") + encode_ready(b"I"))
+        await stream.rest()
+
+    return run
+
+
+def log_in(
+    script: Script, login: Login = LOGIN, *, local: bool = True, encrypted: bool = False
+) -> BackendSession:
+    async def ours(stream: MemoryStream) -> BackendSession:
+        return await backend.log_in(stream, login)
+
+    return run_both(ours, script, local=local, encrypted=encrypted)
+
+
+def refused(script: Script, login: Login = LOGIN, **options: bool) -> BackendError:
+    with pytest.raises(BackendError) as caught:
+        log_in(script, login, **options)
+    return caught.value
+
+
+async def ask_cleartext(stream: MemoryStream) -> None:
+    stream.write(authentication.encode_cleartext_wanted())
+    assert await read_message(stream) == (b"p", b"secret\0")
+
+
+async def ask_md5(stream: MemoryStream) -> None:
+    stream.write(authentication.encode_md5_wanted(b"salt"))
+    inner = hashlib.md5(b"secretshop_ro").hexdigest().encode()
+    expected = b"md5" + hashlib.md5(inner + b"salt").hexdigest().encode() + b"\0"
+    assert await read_message(stream) == (b"p", expected)
+
+
+async def ask_scram(stream: MemoryStream, password: str = "secret", mechanisms: Sequence[str] = ()) -> None:
+    exchange = scram.ServerExchange(scram.Verifier.derive(password))
+    stream.write(authentication.encode_sasl_wanted(mechanisms or ["SCRAM-SHA-256-PLUS", "SCRAM-SHA-256"]))
+    _, body = await read_message(stream)
+    mechanism, first = authentication.decode_sasl_initial(body)
+    assert mechanism == "SCRAM-SHA-256"
+    stream.write(authentication.encode_sasl_continue(exchange.challenge(first or b"")))
+    _, final = await read_message(stream)
+    stream.write(authentication.encode_sasl_final(exchange.verify(final)))
+
+
+@pytest.mark.parametrize("authenticate", [None, ask_cleartext, ask_md5, ask_scram])
+def test_each_way_to_log_in(authenticate: Script | None) -> None:
+    seen: list[object] = []
+    session = log_in(server(authenticate, seen=seen))
+    assert session == BackendSession(4711, b"real", {"server_version": "18.6"}, ("public",))
+    packet, query = seen
+    assert isinstance(packet, startup.StartupPacket)
+    assert packet.requested == startup.V3_0
+    assert packet.parameters == {
+        "user": "shop_ro",
+        "database": "shop",
+        "application_name": "test",
+        "client_encoding": "UTF8",
+        "statement_timeout": "30000",
+    }
+    assert query == (
+        b"SELECT pg_catalog.current_schemas(false), pg_catalog.current_setting('client_encoding'), "
+        b"pg_catalog.current_setting('statement_timeout')\0"
+    )
+
+
+def test_pins_win_over_settings() -> None:
+    seen: list[object] = []
+    log_in(server(seen=seen), Login("r", "d", settings={"statement_timeout": "0"}, pins=PINS))
+    assert isinstance(seen[0], startup.StartupPacket)
+    assert seen[0].parameters["statement_timeout"] == "30000"
+
+
+def test_notices_and_late_parameters_are_read_past() -> None:
+    notice = encode_fields(b"N", {"severity": "WARNING", "message": "role shop_ro expires soon"})
+    session = log_in(server(before_ready=notice + startup.encode_parameter_status("server_version", "19")))
+    assert session.parameters == {"server_version": "19"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "path"),
+    [("{}", ()), ('{a,"Odd, name"}', ("a", "Odd, name")), ("{pg_catalog,public}", ("pg_catalog", "public"))],
+)
+def test_the_search_path_is_learnt(answer: str, path: tuple[str, ...]) -> None:
+    assert log_in(server(answer=(answer, "UTF8", "30s"))).search_path == path
+
+
+@pytest.mark.parametrize("shown", ["30000ms", "30s"])
+def test_a_time_is_the_same_in_any_unit(shown: str) -> None:
+    assert log_in(server(answer=("{public}", "UTF8", shown))).pid == 4711
+
+
+@pytest.mark.parametrize("shown", ["0", "31s", "30min", "3000", "s", "", "30 s", "on"])
+def test_a_pin_that_does_not_hold_ends_the_session(shown: str) -> None:
+    error = refused(server(answer=("{public}", "UTF8", shown)))
+    assert (error.sqlstate, error.fields) == ("55000", {})
+    assert str(error) == 'the database session does not keep the setting "statement_timeout"'
+
+
+def test_another_encoding_ends_the_session() -> None:
+    assert "client_encoding" in str(refused(server(answer=("{public}", "SJIS", "30s"))))
+
+
+@pytest.mark.parametrize(
+    "answer", [("{public}", "UTF8"), ("{public}", "UTF8", None), ("public", "UTF8", "30s")]
+)
+def test_an_answer_that_does_not_fit_ends_the_session(answer: Sequence[str | None]) -> None:
+    assert refused(server(answer=answer)).sqlstate == "08P01"
+
+
+def test_a_server_that_asks_for_no_password_proves_nobody() -> None:
+    error = refused(server(), Login("root", "shop", "guess", must_ask=True))
+    assert error.sqlstate == "28000"
+    assert "asked for no password" in str(error)
+
+
+def test_an_agents_own_password_logs_in_where_it_is_asked_for() -> None:
+    assert log_in(server(ask_scram), Login("shop_ro", "shop", "secret", pins=PINS, must_ask=True)).pid == 4711
+
+
+def test_no_password_for_a_server_that_asks() -> None:
+    error = refused(server(ask_scram), Login("shop_ro", "shop", None))
+    assert (error.sqlstate, str(error)) == (
+        "28000",
+        "the database server asks for a password and none is configured",
+    )
+
+
+@pytest.mark.parametrize(("local", "encrypted"), [(True, False), (False, True)])
+def test_in_clear_over_a_safe_way(local: bool, encrypted: bool) -> None:
+    assert log_in(server(ask_cleartext), local=local, encrypted=encrypted).pid == 4711
+
+
+def test_never_in_clear_over_a_network() -> None:
+    heard: list[bytes] = []
+
+    async def greedy(stream: MemoryStream) -> None:
+        await startup_packet(stream)
+        stream.write(authentication.encode_cleartext_wanted())
+        heard.append(await stream.rest())
+
+    assert refused(greedy, local=False).sqlstate == "28000"
+    assert heard == [b""]
+
+
+def test_a_server_that_does_not_know_the_verifier_is_refused() -> None:
+    async def forger(stream: MemoryStream) -> None:
+        exchange = scram.ServerExchange(scram.Verifier.derive("other"))
+        stream.write(authentication.encode_sasl_wanted(["SCRAM-SHA-256"]))
+        _, body = await read_message(stream)
+        first = authentication.decode_sasl_initial(body)[1] or b""
+        stream.write(authentication.encode_sasl_continue(exchange.challenge(first)))
+        await read_message(stream)
+        stream.write(authentication.encode_sasl_final(b"v=" + base64.b64encode(b"\0" * 32)))
+
+    error = refused(server(forger))
+    assert error.sqlstate == "28000"
+    assert "could not prove" in str(error)
+
+
+def test_a_scram_login_is_not_over_before_the_servers_proof() -> None:
+    async def hasty(stream: MemoryStream) -> None:
+        exchange = scram.ServerExchange(scram.Verifier.derive("secret"))
+        stream.write(authentication.encode_sasl_wanted(["SCRAM-SHA-256"]))
+        _, body = await read_message(stream)
+        first = authentication.decode_sasl_initial(body)[1] or b""
+        stream.write(authentication.encode_sasl_continue(exchange.challenge(first)))
+        await read_message(stream)
+
+    assert refused(server(hasty)).sqlstate == "08P01"
+
+
+@pytest.mark.parametrize(
+    "challenge",
+    [
+        b"r=x,s=c2FsdA==,i=4096",
+        b"r=%NONCE%x,s=c2FsdA==,i=2000000000",
+        b"r=%NONCE%" + b"x" * 2000 + b",s=eA==,i=1",
+    ],
+    ids=["nonce", "iterations", "long nonce"],
+)
+def test_a_hostile_challenge_ends_the_login(challenge: bytes) -> None:
+    async def hostile(stream: MemoryStream) -> None:
+        await startup_packet(stream)
+        stream.write(authentication.encode_sasl_wanted(["SCRAM-SHA-256"]))
+        _, body = await read_message(stream)
+        nonce = (authentication.decode_sasl_initial(body)[1] or b"").partition(b"r=")[2]
+        stream.write(authentication.encode_sasl_continue(challenge.replace(b"%NONCE%", nonce)))
+        await stream.rest()
+
+    assert refused(hostile).sqlstate == "08P01"
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [frame(b"R", struct.pack("!I", code)) for code in (2, 7, 9, 13)]
+    + [authentication.encode_sasl_wanted(["OAUTHBEARER"])],
+)
+def test_methods_that_are_not_offered(wanted: bytes) -> None:
+    async def script(stream: MemoryStream) -> None:
+        await startup_packet(stream)
+        stream.write(wanted)
+        await stream.rest()
+
+    error = refused(script)
+    assert error.sqlstate == "28000"
+    assert "not offered" in str(error)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"",
+        b"H",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"R\xff\xff\xff\xff",
+        b"R\0\0\0\x03",
+        b"R\0\x01\0\x05" + b"x" * 70_000,
+        encode_ready(b"I"),
+        authentication.encode_ok() + encode_ready(b"I"),
+        authentication.encode_ok() + encode_ready(b"T"),
+        authentication.encode_ok() + frame(b"K", b"\0\0"),
+        authentication.encode_ok() + frame(b"T", b"\0\0"),
+        authentication.encode_ok() + frame(b"v", struct.pack("!II", 196608, 0)),
+        authentication.encode_ok() + frame(b"S", b"a\0b"),
+        authentication.encode_ok() + authentication.encode_ok(),
+        authentication.encode_ok() + startup.encode_parameter_status("a", "b") * 1001,
+        encode_error({"message": "x"})[:-1],
+    ],
+)
+def test_whatever_a_server_says_the_error_is_ours(words: bytes) -> None:
+    async def script(stream: MemoryStream) -> None:
+        await startup_packet(stream)
+        stream.write(words)
+
+    error = refused(script)
+    assert error.sqlstate in ("08P01", "57P03")
+    assert error.fields == {}
+
+
+def test_an_error_of_the_server_is_kept_as_it_was() -> None:
+    async def script(stream: MemoryStream) -> None:
+        await startup_packet(stream)
+        stream.write(encode_error({"severity": "FATAL", "sqlstate": "3D000", "message": "no such database"}))
+
+    error = refused(script)
+    assert (error.sqlstate, str(error), error.fields["severity_plain"]) == (
+        "3D000",
+        "no such database",
+        "FATAL",
+    )
+
+
+def test_an_error_without_sqlstate_gets_one() -> None:
+    async def script(stream: MemoryStream) -> None:
+        await startup_packet(stream)
+        stream.write(frame(b"E", b"Mgo away\0\0"))
+
+    assert refused(script).sqlstate == "08006"
+
+
+def test_an_error_in_answer_to_the_check_is_the_servers() -> None:
+    async def script(stream: MemoryStream) -> None:
+        await startup_packet(stream)
+        stream.write(authentication.encode_ok() + startup.encode_backend_key(1, b"real") + encode_ready(b"I"))
+        await read_message(stream)
+        stream.write(encode_error({"sqlstate": "57014", "message": "canceled"}) + encode_ready(b"I"))
+
+    assert refused(script).sqlstate == "57014"
+
+
+# --- encryption ---
+
+CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+@pytest.mark.parametrize(
+    ("mode", "answer", "outcome"),
+    [
+        (TLSMode.REQUIRE, b"S", "encrypted"),
+        (TLSMode.PREFER, b"S", "encrypted"),
+        (TLSMode.PREFER, b"N", "in clear"),
+        (TLSMode.REQUIRE, b"N", "does not offer TLS"),
+        (TLSMode.VERIFY_FULL, b"N", "does not offer TLS"),
+        (TLSMode.PREFER, b"E", "does not offer TLS"),
+        (TLSMode.REQUIRE, b"SE\0\0\0\x05x", "sent data before TLS was up"),
+        (TLSMode.PREFER, b"NR", "sent data before TLS was up"),
+        (TLSMode.REQUIRE, b"", "failed"),
+    ],
+)
+def test_asking_for_tls(mode: TLSMode, answer: bytes, outcome: str) -> None:
+    async def ours(stream: MemoryStream) -> str:
+        try:
+            await backend.encrypt(stream, Endpoint("db.example", 5432, mode, CONTEXT))
+        except BackendError as error:
+            return str(error)
+        assert not stream.encrypted or stream.hostname == "db.example"
+        return "encrypted" if stream.encrypted else "in clear"
+
+    async def theirs(stream: MemoryStream) -> None:
+        assert await stream.read(8) == startup.encode_ssl_request()
+        stream.write(answer)
+        if answer:
+            await stream.rest()
+
+    assert outcome in run_both(ours, theirs)
+
+
+def test_nobody_listens() -> None:
+    async def attempt() -> None:
+        await backend.connect(Endpoint("127.0.0.1", 1))
+
+    with pytest.raises(BackendError) as caught:
+        asyncio.run(attempt())
+    assert caught.value.sqlstate == "57P03"
+
+
+def test_a_socket_folder() -> None:
+    endpoint = Endpoint("/run/postgresql", 5433)
+    assert (endpoint.is_socket, endpoint.socket_path) == (True, "/run/postgresql/.s.PGSQL.5433")
+    assert not Endpoint("localhost", 5432).is_socket
