@@ -7,18 +7,25 @@ import io
 import json
 import os
 import pty
+import re
+import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 import structlog
 
 from policy import rules
 from proxy.cli import Exit, configure_logging, main, painter
 from proxy.scram import Verifier
+from tests.support.postgres import Database
 
 PROGRAM = [sys.executable, "-m", "proxy"]
 POLICY = """\
@@ -414,3 +421,133 @@ def test_exit_codes_reach_the_shell(policy_file: Path) -> None:
             [*PROGRAM, "check", "--policy", policy_file], input=sql.encode(), capture_output=True, check=False
         )
         assert done.returncode == code, done.stderr
+
+
+# --- serve ---
+
+
+CONFIG = """\
+version: 1
+listen: {{port: {port}}}
+backend: {{host: 127.0.0.1, port: {backend}}}
+agents:
+  bot:
+    auth: {{trust: loopback}}
+    login: {{user: shop_app, password_env: SHOP_APP}}
+    policy: orders-only.yaml
+audit: {{path: {audit}}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """``pgturnstile serve`` before a sample shop, ready."""
+
+    process: subprocess.Popen[str]
+    port: int
+    database: str
+    folder: Path
+
+    def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+        return psycopg.connect(
+            host="127.0.0.1", port=self.port, user="bot", dbname=self.database, autocommit=True
+        )
+
+    def audited(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "audit.jsonl").read_text("ascii").splitlines()]
+
+
+def serve(
+    folder: Path, database: Database, *, port: int = 0, audit: str = "audit.jsonl"
+) -> subprocess.Popen[str]:
+    text = CONFIG.format(port=port, backend=database.server.port, audit=audit)
+    (folder / "pgturnstile.yaml").write_text(text, encoding="utf-8")
+    return subprocess.Popen(
+        [*PROGRAM, "serve", "--config", folder / "pgturnstile.yaml", "--log-format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"SHOP_APP": database.server.passwords["shop_app"]},
+    )
+
+
+@pytest.fixture
+def serving(policy_file: Path, database18: Database) -> Iterator[Serving]:
+    process = serve(policy_file.parent, database18)
+    try:
+        assert process.stdout is not None
+        ready = re.fullmatch(r"ready host=127\.0\.0\.1 port=(\d+)\n", process.stdout.readline())
+        assert ready is not None, process.communicate()[1]
+        yield Serving(process, int(ready[1]), database18.name, policy_file.parent)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_the_audit_is_complete_after_sigterm(serving: Serving) -> None:
+    with serving.connect() as connection:
+        for n in range(300):
+            connection.execute(f"SELECT {n}".encode())
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("TABLE api_keys")
+        serving.process.send_signal(signal.SIGTERM)
+        out, errors = serving.process.communicate(timeout=60)
+    assert (serving.process.returncode, out) == (0, ""), errors
+    lines = serving.audited()
+    assert [line["statement"] for line in lines] == [*(f"SELECT {n}" for n in range(300)), "TABLE api_keys"]
+    for line in lines[:-1]:
+        assert (line["decision"], line["protocol"], line["agent"]) == ("allow", "simple", "bot")
+        assert line["outcome"]["command_tag"] == "SELECT 1"
+        assert (line["outcome"]["rows"], line["outcome"]["sqlstate"]) == (1, None)
+        assert line["outcome"]["known"]
+    last = lines[-1]
+    assert (last["decision"], last["rule"], last["outcome"]["sqlstate"]) == (
+        "reject",
+        "relation-not-allowed",
+        "42501",
+    )
+    assert last["backend_user"] == "shop_app"
+    assert last["policy"]["name"] == "orders-only"
+    assert len({line["id"] for line in lines}) == len(lines)
+    assert all(json.loads(line)["event"] for line in errors.splitlines()), "logs are JSON lines on stderr"
+
+
+def test_sighup_takes_a_good_policy_and_keeps_the_last_one_before_a_bad_one(serving: Serving) -> None:
+    policy = serving.folder / "orders-only.yaml"
+
+    def reload(text: str, event: str) -> None:
+        policy.write_text(text, encoding="utf-8")
+        serving.process.send_signal(signal.SIGHUP)
+        assert serving.process.stderr is not None
+        for line in serving.process.stderr:
+            if event in line:
+                return
+
+    reload(POLICY.replace("deny: [public.api_keys]", "deny: [public.orders]"), "reloaded")
+    with serving.connect() as connection:
+        connection.execute("SELECT count(*) FROM api_keys")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT count(*) FROM orders")
+    reload("version: 2", "reload failed")
+    with serving.connect() as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute("SELECT count(*) FROM orders")
+
+
+def test_what_keeps_the_server_from_starting_is_one_sentence(
+    policy_file: Path, database18: Database, tmp_path: Path
+) -> None:
+    with socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", 0))
+        squatter.listen()
+        port = squatter.getsockname()[1]
+        for arguments, said in (
+            ({"port": port}, "address already in use"),
+            ({"audit": "no/such/audit.jsonl"}, "audit.jsonl cannot be opened: No such file or directory."),
+        ):
+            process = serve(policy_file.parent, database18, **arguments)  # type: ignore[arg-type]
+            out, errors = process.communicate(timeout=30)
+            assert (process.returncode, out) == (2, "")
+            assert errors.startswith("pgturnstile: ")
+            assert said in errors
+            assert errors.count("\n") == 1

@@ -1,0 +1,343 @@
+"""README.md is true: each of its code blocks is run, loaded or compared, and an unknown kind of block fails.
+
+A block says by its info string what it is: ``sql POLICY RULE`` is SQL that the named policy refuses by that
+rule (or ``allow``), ``python demo`` runs against the demo, and so on: ``KINDS`` lists them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pytest
+import yaml
+
+from policy import loader, rules
+from policy.check import check
+from policy.decision import Reject, Situation, decide
+from policy.loader import load, unenforced
+from policy.model import Policy
+from policy.names import PathNames
+from policy.parse import parse
+from proxy import cli, config
+from proxy.config import read_config
+from proxy.demo import PASSWORDS
+from proxy.demo_tour import ANALYST
+from tests.support.demo import RunningDemo, run_demo
+
+ROOT: Final = Path(__file__).parent.parent
+README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES: Final = ROOT / "policy" / "examples"
+IN_CI: Final = os.environ.get("CI") == "true"
+ADDRESS: Final = "127.0.0.1:6432"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block: its info string, its text, and the line it begins at."""
+
+    info: str
+    text: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.info}"
+
+
+BLOCKS: Final = tuple(
+    Block(match[1].strip(), match[2], README.count("\n", 0, match.start()) + 1)
+    for match in re.finditer(r"^```([^\n]*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+)
+KINDS: Final = (
+    "",
+    "java",
+    "js node",
+    "json audit",
+    "python demo",
+    "sh check",
+    "sh fresh-machine",
+    "sh pip-demo",
+    "sh pip-test",
+    "sh psql",
+    "sh serve",
+    "text rejection",
+    "yaml config",
+    "yaml policy",
+    "yaml policy-reference",
+)
+
+
+def blocks(kind: str) -> list[Block]:
+    return [block for block in BLOCKS if block.info == kind]
+
+
+def the(kind: str) -> Block:
+    (block,) = blocks(kind)
+    return block
+
+
+SQL_BLOCKS: Final = [block for block in BLOCKS if block.info.startswith("sql ")]
+POLICY_BLOCKS: Final = [block for block in BLOCKS if block.info.startswith("yaml policy")]
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[RunningDemo]:
+    with run_demo() as demo:
+        yield demo
+
+
+def at(demo: RunningDemo, text: str) -> str:
+    """``text`` with the demo's usual address replaced by where this one listens."""
+    assert ADDRESS in text
+    return text.replace(ADDRESS, f"127.0.0.1:{demo.port}")
+
+
+def test_every_block_is_of_a_kind_that_is_tested() -> None:
+    assert {block.info for block in BLOCKS} - {block.info for block in SQL_BLOCKS} == set(KINDS)
+    assert README.count("\n```") == 2 * len(BLOCKS), "a fence is not closed"
+
+
+# --- the first screen ---
+
+
+def test_two_commands_suffice_on_a_fresh_machine() -> None:
+    assert [block.text for block in blocks("sh fresh-machine")] == ["make demo\n", "make test\n"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in ("demo", "test"):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+    assert max(block.line for block in blocks("sh fresh-machine")) < 25, "they belong on the first screen"
+
+
+@pytest.mark.parametrize("extra", ["demo", "test"])
+def test_the_lines_without_make_name_what_exists(extra: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    venv, install, run = the(f"sh pip-{extra}").text.splitlines()
+    assert venv == "python3 -m venv .venv"
+    assert install == f".venv/bin/pip install -e '.[{extra}]'"
+    assert extra in project["optional-dependencies"]
+    assert run == {"demo": ".venv/bin/pgturnstile demo", "test": ".venv/bin/python -m pytest"}[extra]
+    assert "pgturnstile" in project["scripts"]
+
+
+# --- what the agent sees, and drivers ---
+
+
+def refusal(demo: RunningDemo, sql: str) -> psycopg.errors.Diagnostic:
+    with (
+        psycopg.connect(demo.uri(ANALYST), autocommit=True) as connection,
+        pytest.raises(psycopg.Error) as refused,
+    ):
+        connection.execute(sql.encode())
+    return refused.value.diag
+
+
+def test_the_rejection_shown_is_what_is_sent(demo: RunningDemo) -> None:
+    """In psql's layout of VERBOSITY verbose: src/fe_utils and libpq's fe-protocol3.c."""
+    sql = next(block for block in SQL_BLOCKS if block.info.startswith("sql demo-analyst ")).text.strip()
+    read = refusal(demo, sql)
+    assert read.statement_position is not None
+    assert read.source_file is not None
+    lines = [
+        f"{read.severity}:  {read.sqlstate}: {read.message_primary}",
+        f"LINE 1: {sql}",
+        " " * (len("LINE 1: ") + int(read.statement_position) - 1) + "^",
+        f"DETAIL:  {read.message_detail}",
+        f"HINT:  {read.message_hint}",
+        f"SCHEMA NAME:  {read.schema_name}",
+        f"TABLE NAME:  {read.table_name}",
+        f"COLUMN NAME:  {read.column_name}",
+        f"LOCATION:  {read.source_function}, {Path(read.source_file).name}:{read.source_line}",
+    ]
+    sent = "\n".join(lines) + "\n"
+    shown = the("text rejection").text
+    one_id = re.compile(r'"id":"[0-9a-f]{16}-\d+"')
+    assert one_id.search(shown)
+    assert one_id.sub("", shown) == one_id.sub("", sent), sent
+
+
+@pytest.mark.parametrize("block", blocks("python demo"), ids=str)
+def test_python_examples_run_against_the_demo(block: Block, demo: RunningDemo) -> None:
+    ast.parse(block.text)
+    done = subprocess.run(
+        [sys.executable, "-c", at(demo, block.text)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout, "an example prints what it got"
+    if "error.diag" in block.text:
+        message, hint, detail, rule, row = done.stdout.splitlines()
+        assert "salary" in message
+        assert "Do not retry" in hint
+        assert json.loads(detail)["rule"] == rule == "column-not-allowed"
+        assert row == "('Staff member 1', 'owner')"
+
+
+def test_the_psql_example_runs(demo: RunningDemo) -> None:
+    command = shlex.split(at(demo, the("sh psql").text))
+    if shutil.which(command[0]) is None:
+        pytest.skip("psql is not installed")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2000" in done.stdout
+
+
+def test_the_node_example_runs(demo: RunningDemo, tmp_path: Path) -> None:
+    script = tmp_path / "example.js"
+    script.write_text(at(demo, the("js node").text), encoding="utf-8")
+    installed = (
+        shutil.which("node") is not None
+        and subprocess.run(
+            ["node", "-e", 'require("pg")'], cwd=tmp_path, capture_output=True, check=False
+        ).returncode
+        == 0
+    )
+    if not installed:
+        assert not IN_CI, "CI installs Node and its driver for this"
+        pytest.skip("Node's pg is not installed (NODE_PATH)")
+    done = subprocess.run(
+        ["node", str(script)], capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (0, "400\n"), done.stderr
+
+
+def test_the_java_example_has_the_demo_s_address_and_login() -> None:
+    text = the("java").text
+    assert f'"jdbc:postgresql://{ADDRESS}/shop", "{ANALYST}", "{PASSWORDS[ANALYST]}"' in text
+
+
+# --- policies ---
+
+
+@pytest.fixture(scope="module")
+def policies() -> dict[str, Policy]:
+    """Every policy that README can speak of, by name: its own and those that ship."""
+    texts = {block.info: block.text for block in POLICY_BLOCKS}
+    loaded = [load(text, name) for name, text in texts.items()]
+    loaded += [loader.load_file(path) for path in sorted(EXAMPLES.glob("*.yaml"))]
+    return {policy.name: policy for policy in loaded}
+
+
+@pytest.mark.parametrize("block", SQL_BLOCKS, ids=str)
+def test_sql_is_judged_as_claimed(block: Block, policies: dict[str, Policy]) -> None:
+    _, policy_name, rule = block.info.split()
+    decision = decide(policies[policy_name], Situation("", PathNames()), parse(block.text))
+    assert (decision.violations[0].rule if isinstance(decision, Reject) else "allow") == rule, decision
+
+
+@pytest.mark.parametrize("block", POLICY_BLOCKS, ids=str)
+def test_a_policy_s_own_tests_hold(block: Block) -> None:
+    policy = load(block.text, "README.md")
+    assert policy.tests
+    for case in policy.tests:
+        (judged,) = check(policy, case.sql.encode(), source="README.md")
+        assert (judged.rejected, judged.rejection and judged.rejection.routine) == (
+            case.expect == "reject",
+            case.rule,
+        )
+
+
+def test_the_policy_reference_has_every_key_that_is_enforced() -> None:
+    text = the("yaml policy-reference").text
+    sections = yaml.load(text, yaml.BaseLoader)
+    assert set(loader._SECTIONS) - set(sections) == {"cost", "repair", "sandbox"}
+    assert set(sections["rules"]) == rules.CONFIGURABLE
+    for statement_class in ("select", "merge", "lock", "replication", "other"):
+        assert re.search(rf"\b{statement_class}\b", text)
+    assert unenforced(load(text, "README.md")) == []
+
+
+def test_what_is_said_to_be_unenforced_is_what_the_loader_warns_of() -> None:
+    paths = {part.path for part in loader._UNENFORCED}
+    sentence = README[README.index("`cost`, `sandbox`") :].partition(".\n")[0]
+    named = set(re.findall(r"`([a-z_.-]+)`", sentence)) - {"serve", "check"}
+    assert named == paths
+
+
+def test_the_policies_that_ship_are_counted() -> None:
+    numerals = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight")
+    assert f"{numerals[len(list(EXAMPLES.glob('*.yaml')))]} policies to start from" in README
+
+
+def rule_table() -> str:
+    """What stands between the two markers."""
+    rows = ["| rule | level | it refuses |", "|---|---|---|"]
+    for name, rule in rules.BY_NAME.items():
+        summary = rules.page(name).splitlines()[0].removeprefix(f"{name}: ").replace("``", "`")
+        rows.append(f"| `{name}` | {rule.DEFAULT} | {summary} |")
+    return "\n".join(rows)
+
+
+def test_the_rule_table_is_that_of_the_pages() -> None:
+    table = re.search(r"<!-- rules: [^\n]* -->\n(.*?)\n?<!-- /rules -->", README, re.DOTALL)
+    assert table is not None
+    assert table[1].strip() == rule_table(), f"it should read:\n{rule_table()}"
+
+
+# --- running it ---
+
+
+def environment_of(text: str) -> dict[str, str]:
+    return dict.fromkeys(re.findall(r"password_env: (\w+)", text), "a password")
+
+
+def test_the_configuration_loads_and_has_every_section(tmp_path: Path) -> None:
+    text = the("yaml config").text
+    (tmp_path / "policies").symlink_to(EXAMPLES)
+    loaded = read_config(text, "README.md", tmp_path, environment_of(text))
+    assert set(loaded.agents) == {"reporting-bot", "support-bot", "*"}
+    sections = yaml.load(text, yaml.BaseLoader)
+    assert set(config._SECTIONS) - set(sections) == {"ledger"}
+    assert loaded.limits == config.ServerLimits(), "the limits shown are the defaults"
+    assert (loaded.listen, loaded.backend) == (config.Listen(), config.Backend())
+
+
+def test_commented_tls_keys_are_keys() -> None:
+    text = the("yaml config").text
+    for comment, keys in (
+        ("cert: server.crt", {"cert", "key", "required"}),
+        ("mode: verify-full", {"mode", "ca"}),
+    ):
+        line = next(line for line in text.splitlines() if comment in line)
+        tls = yaml.load(line.strip().removeprefix("# "), yaml.BaseLoader)["tls"]
+        assert set(tls) == keys
+
+
+@pytest.mark.parametrize("kind", ["sh check", "sh serve"])
+def test_commands_shown_are_commands(kind: str) -> None:
+    for line in the(kind).text.splitlines():
+        words = shlex.split(line.partition(" < ")[0], comments=True)
+        assert words[0] == "pgturnstile"
+        options = cli._parser().parse_args(words[1:])
+        policy = getattr(options, "policy", None)
+        if policy is not None:
+            assert loader.load_file(ROOT / policy)
+
+
+def test_the_audit_line_shown_has_the_fields_of_a_real_one(demo: RunningDemo) -> None:
+    sql = next(block for block in SQL_BLOCKS if block.info.startswith("sql demo-analyst ")).text.strip()
+    detail = json.loads(refusal(demo, sql).message_detail or "")
+    line: dict[str, Any] = {}
+    while line.get("id") != detail["id"]:
+        line = json.loads(demo.audit.read_text(encoding="ascii").splitlines()[-1])
+    shown = json.loads(the("json audit").text)
+    assert list(shown) == list(line)
+    changing = ("ts", "id", "client", "connection", "outcome", "policy")
+    assert {k: v for k, v in shown.items() if k not in changing} == {
+        k: v for k, v in line.items() if k not in changing
+    }, json.dumps(line)
+    for nested in ("outcome", "policy"):
+        assert list(shown[nested]) == list(line[nested])
+    table = README[README.index("### The audit file") :]
+    for key in line:
+        assert re.search(rf"^\|.*`{key}`", table, re.MULTILINE), f"the table does not explain {key}"
