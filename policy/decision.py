@@ -6,11 +6,17 @@ the same decision. Knows no sockets, no cache and no wording of rejections (``re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
+from policy.advisor import conjuncts
 from policy.facts import QueryString
-from policy.model import Halt, RepairTerms, StatementClass, Violation
+from policy.model import DANGER, Halt, Mode, Policy, RepairTerms, RuleLevel, StatementClass, Violation
 from policy.names import Names
+from policy.parse import canonical
+from policy.rules import BY_NAME, PRECEDENCE, RULES, STRING_RULES, not_understood
+from policy.rules.naming import display_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +32,19 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleFailure:
+    """A rule that raised instead of judging. The statement was refused for it; ``error`` is for the log."""
+
+    rule: str
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class Allow:
     """The very bytes that were inspected may go on. ``warnings`` become NOTICEs.
 
-    ``observed`` holds what an enforcing policy would have refused (``mode: observe``).
+    ``observed`` holds what an enforcing policy would have refused (``mode: observe``). ``failures`` are rules
+    that raised while the policy only observes.
     """
 
     query: QueryString
@@ -37,17 +52,113 @@ class Allow:
     """None for an empty query string."""
     warnings: tuple[Violation, ...] = ()
     observed: tuple[Violation, ...] = ()
+    failures: tuple[RuleFailure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Refused. ``violations`` are all of them, the deciding one first; ``halt`` is that one's."""
+    """Refused. ``violations`` are all of them, the deciding one first; ``halt`` is that one's.
+
+    ``failures`` are rules that raised: whoever calls ``decide`` logs them.
+    """
 
     query: QueryString
     statement_class: StatementClass
     violations: tuple[Violation, ...]
     repair: RepairTerms
     halt: Halt | None
+    failures: tuple[RuleFailure, ...] = ()
 
 
 Decision = Allow | Reject
+
+
+def decide(policy: Policy, situation: Situation, query: QueryString) -> Decision:
+    """Judge ``query`` under ``policy``: every rule on every statement, any objection refuses, all are told.
+
+    Never raises for what a rule does: a rule that fails is an objection naming it, and a ``RuleFailure``.
+    """
+    if query.failure is None and not query.statements:
+        return Allow(query, None)
+    violations, failures = _judge(policy, situation, query)
+    rejecting = tuple(v for v in violations if v.level is RuleLevel.REJECT)
+    warnings = tuple(v for v in violations if v.level is RuleLevel.WARN)
+    statement_class = _statement_class(query)
+    if not rejecting:
+        return Allow(query, statement_class, warnings, failures=failures)
+    if policy.mode is Mode.OBSERVE:
+        return Allow(query, statement_class, warnings, observed=rejecting, failures=failures)
+    repair = _repair_terms(policy, situation.names, query, statement_class, rejecting)
+    halt = None if repair.allowed else rejecting[0].halt
+    return Reject(query, statement_class, rejecting, repair, halt, failures)
+
+
+def _judge(
+    policy: Policy, situation: Situation, query: QueryString
+) -> tuple[list[Violation], tuple[RuleFailure, ...]]:
+    """Every objection, in the order of ``PRECEDENCE`` and within one rule in the order of the text."""
+    found: list[Violation] = []
+    failures: list[RuleFailure] = []
+
+    def run(rule: str, default: RuleLevel, check: Callable[[], Iterable[Violation]]) -> None:
+        level = policy.level(rule, default)
+        if level is RuleLevel.OFF:
+            return
+        try:
+            found.extend(replace(v, level=level) if v.level is not level else v for v in check())
+        except Exception as error:
+            failures.append(RuleFailure(rule, error))
+            found.append(_failed(rule))
+
+    for string_rule in STRING_RULES:
+        check_string = partial(string_rule.check_string, query, policy, extended=situation.extended)
+        run(string_rule.NAME, string_rule.DEFAULT, check_string)
+    for facts in query.statements:
+        for rule in RULES:
+            run(rule.NAME, rule.DEFAULT, partial(rule.check, facts, situation.names, policy))
+    found.sort(key=lambda violation: PRECEDENCE[violation.rule])
+    return found, tuple(failures)
+
+
+def _failed(rule: str) -> Violation:
+    return Violation(
+        rule=not_understood.NAME,
+        message=f"An internal failure of rule {rule} kept the statement from being judged",
+        hint="Report this to whoever runs the gate.",
+        sqlstate=BY_NAME[not_understood.NAME].SQLSTATE,
+    )
+
+
+def _statement_class(query: QueryString) -> StatementClass:
+    """The most dangerous class of the string; ``other`` for text that could not be read."""
+    if query.failure is not None:
+        return StatementClass.OTHER
+    return max((facts.statement_class for facts in query.statements), key=DANGER.__getitem__)
+
+
+def _repair_terms(
+    policy: Policy,
+    names: Names,
+    query: QueryString,
+    statement_class: StatementClass,
+    rejecting: tuple[Violation, ...],
+) -> RepairTerms:
+    """One repair, where the class and every objection leave room for it, and what it has to keep."""
+    allowed = (
+        policy.repair.turns >= 1
+        and (query.failure is not None or policy.row(statement_class).repair_once)
+        and all(violation.repairable for violation in rejecting)
+    )
+    if not allowed:
+        return RepairTerms()
+    relations = dict.fromkeys(
+        str(display_name(ref, names)) for facts in query.statements for ref in facts.relations
+    )
+    predicates = dict.fromkeys(p for facts in query.statements for p in _predicates(facts.sql))
+    return RepairTerms(True, 1, tuple(relations), tuple(predicates))
+
+
+def _predicates(sql: str) -> Iterator[str]:
+    text = canonical(sql)
+    if text is not None:
+        yield from conjuncts(text)

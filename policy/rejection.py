@@ -1,0 +1,184 @@
+"""A decision as the agent reads it: SQLSTATE, message, Detail, hint.
+
+Owns all wording that is common to rejections and the layout of Detail's JSON (contract, section 4). What is
+particular to a rule is in its violations. Knows no wire format: ``proxy`` puts the fields into an
+ErrorResponse or NoticeResponse.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from policy.decision import Reject
+from policy.model import Halt, Policy, RepairTerms, Violation
+from policy.rules import BY_NAME
+
+DETAIL_BYTES = 4096
+"""Detail stays below this, in UTF-8."""
+
+_MESSAGE_CHARACTERS = 600
+_HINT_CHARACTERS = 1200
+_TEXT_CHARACTERS = 300
+_LEAST_CHARACTERS = 32
+"""Longest text within Detail, and how far it gives way where Detail would grow too long."""
+_WARNING = "01000"
+
+T = TypeVar("T")
+
+DO_NOT_RETRY = "Do not retry."
+DO_NOT_RETRY_AS_IS = "Do not retry this statement as it is."
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The fields of one ErrorResponse, less its severity. ``position`` counts characters from 1."""
+
+    sqlstate: str
+    message: str
+    detail: str
+    hint: str
+    position: int | None
+    schema: str | None
+    table: str | None
+    column: str | None
+    file: str
+    line: int
+    routine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The fields of one NoticeResponse of severity WARNING: the statement ran, and a rule has this to say."""
+
+    sqlstate: str
+    message: str
+    hint: str
+    position: int | None
+    file: str
+    line: int
+    routine: str
+
+
+def reject(decision: Reject, rejection_id: str, policy: Policy) -> Rejection:
+    """What the agent is sent. ``rejection_id`` names this rejection in the audit as well."""
+    first = decision.violations[0]
+    retry = _retry(decision.repair, decision.halt)
+    return Rejection(
+        sqlstate=first.sqlstate or BY_NAME[first.rule].SQLSTATE,
+        message=_cut(_message(first, decision), _MESSAGE_CHARACTERS),
+        detail=_detail(decision, rejection_id),
+        hint=f"{_cut(first.hint, _HINT_CHARACTERS)} {retry}",
+        position=first.position,
+        schema=first.schema,
+        table=first.table,
+        column=first.column,
+        file=policy.source,
+        line=first.line,
+        routine=first.rule,
+    )
+
+
+def notice(violation: Violation, policy: Policy) -> Notice:
+    """A violation of level warn, as the agent reads it beside its answer."""
+    return Notice(
+        sqlstate=_WARNING,
+        message=_cut(_sentence(violation.message), _MESSAGE_CHARACTERS),
+        hint=_cut(violation.hint, _HINT_CHARACTERS),
+        position=violation.position,
+        file=policy.source,
+        line=violation.line,
+        routine=violation.rule,
+    )
+
+
+def _message(first: Violation, decision: Reject) -> str:
+    """What and why, then the next step: some clients pass on nothing but this."""
+    next_step = DO_NOT_RETRY if decision.halt is not None else _first_sentence(first.hint)
+    return f"{_sentence(first.message)} {next_step}"
+
+
+def _retry(repair: RepairTerms, halt: Halt | None) -> str:
+    if repair.allowed:
+        keep = (
+            "; keep its relations and predicates" if repair.keep_relations or repair.keep_predicates else ""
+        )
+        return f"Send one corrected statement{keep}: there is no second attempt."
+    return DO_NOT_RETRY if halt is not None else DO_NOT_RETRY_AS_IS
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _first_sentence(text: str) -> str:
+    head, dot, _ = text.partition(". ")
+    return head + "." if dot else text
+
+
+def _detail(decision: Reject, rejection_id: str) -> str:
+    """One line of JSON below ``DETAIL_BYTES``. What is too long gives way evenly, and lists say by how
+    much."""
+    share = 1.0
+    while True:
+        text = _detail_of(decision, rejection_id, share)
+        if len(text.encode()) < DETAIL_BYTES:
+            return text
+        share /= 2
+
+
+def _detail_of(decision: Reject, rejection_id: str, share: float) -> str:
+    repair = decision.repair
+    left_out: dict[str, int] = {}
+
+    def listed(name: str, items: Sequence[T]) -> Sequence[T]:
+        shown = items[: max(1, int(len(items) * share))]
+        if len(shown) < len(items):
+            left_out[name] = len(items) - len(shown)
+        return shown
+
+    characters = max(_LEAST_CHARACTERS, int(_TEXT_CHARACTERS * share))
+    keep = {
+        "relations": [_cut(r, characters) for r in listed("relations", repair.keep_relations)],
+        "predicates": [_cut(p, characters) for p in listed("predicates", repair.keep_predicates)],
+    }
+    detail: dict[str, Any] = {
+        "v": 1,
+        "id": rejection_id,
+        "decision": "reject",
+        "class": decision.statement_class,
+        "rule": decision.violations[0].rule,
+        "violations": [_violation(v, characters) for v in listed("violations", decision.violations)],
+        "repair": {
+            "allowed": repair.allowed,
+            "turns_left": repair.turns_left,
+            "keep": keep if repair.allowed else None,
+        },
+        "halt": decision.halt,
+        "cost": None,
+    }
+    if left_out:
+        detail["left_out"] = left_out
+    return json.dumps(detail, ensure_ascii=False, separators=(",", ":"))
+
+
+def _violation(violation: Violation, characters: int) -> dict[str, Any]:
+    return {
+        "rule": violation.rule,
+        "message": _cut(violation.message, characters),
+        "object": _maybe_cut(violation.object, characters),
+        "position": violation.position,
+        "suggestion": _maybe_cut(violation.suggestion, characters),
+    }
+
+
+def _maybe_cut(text: str | None, characters: int) -> str | None:
+    return None if text is None else _cut(text, characters)
+
+
+def _cut(text: str, characters: int) -> str:
+    """``text`` on one line, at most ``characters`` long."""
+    line = " ".join(text.split())
+    return line if len(line) <= characters else line[: characters - 1] + "…"

@@ -1,0 +1,72 @@
+"""multiple-statements: more than one statement in one query string.
+
+What it refuses
+    A string of several statements, whole; nothing of it runs. Under ``multiple: driver_setup`` (the default)
+    strings pass on to the other rules when every part is a SET or SHOW, which drivers send as they connect,
+    or only undoes the session's own doing (CLOSE ALL, UNLISTEN *, DEALLOCATE ALL, RESET ALL, ``SELECT
+    pg_advisory_unlock_all()``), which connection pools send as they take a connection back.
+Why
+    The second statement is the oldest trick; and the first failure in a string leaves the agent guessing what
+    of it ran. One statement has one answer.
+Refused
+    ``SELECT 1; DELETE FROM orders``
+Allowed
+    ``SET application_name = 'x'; SHOW timezone`` · ``SELECT 5;`` · ``SELECT 'a; b'``
+Settings
+    ``multiple: driver_setup | never | judged``. ``judged`` lets every other rule judge every statement and
+    refuses the string whole if one is refused; a change of search_path must then stand alone, since what
+    follows it would be read under names that were not there when it was judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policy.facts import Facts, QueryString
+from policy.model import Halt, Multiple, Policy, RuleLevel, StatementClass, Violation
+from policy.rules.session_undo import only_undoes
+
+NAME = "multiple-statements"
+DEFAULT = RuleLevel.REJECT
+SQLSTATE = "42501"
+GOVERNED_BY = "multiple"
+
+_SETUP = frozenset({StatementClass.SET, StatementClass.SHOW})
+_HINT = "Send one statement at a time, each in a message of its own."
+
+
+def check_string(query: QueryString, policy: Policy, *, extended: bool) -> Iterator[Violation]:
+    statements = query.statements
+    if len(statements) < 2:
+        return
+    second = statements[1].start
+    if extended:
+        # PostgreSQL's own limit on Parse, with its own SQLSTATE (exec_parse_message in postgres.c).
+        yield _violation(f"A prepared statement holds {len(statements)} statements", second, "42601")
+    elif policy.multiple is Multiple.JUDGED:
+        yield from _moving_names(statements)
+    elif policy.multiple is Multiple.NEVER or not all(_is_setup(part) for part in statements):
+        yield _violation(f"The string holds {len(statements)} statements; none of them ran", second, None)
+
+
+def _is_setup(facts: Facts) -> bool:
+    return facts.classes <= _SETUP or only_undoes(facts)
+
+
+def _moving_names(statements: tuple[Facts, ...]) -> Iterator[Violation]:
+    if all(_is_setup(part) for part in statements):
+        return
+    for part in statements:
+        if any(ref.name in ("search_path", None) for ref in part.settings):
+            yield _violation("search_path changes within a string of several statements", part.start, None)
+
+
+def _violation(message: str, position: int, sqlstate: str | None) -> Violation:
+    return Violation(
+        rule=NAME,
+        message=message,
+        hint=_HINT,
+        position=position,
+        sqlstate=sqlstate,
+        halt=Halt.CLASS_NOT_REPAIRABLE,
+    )
