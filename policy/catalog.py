@@ -54,6 +54,7 @@ class Catalog:
     __slots__ = (
         "_casts",
         "_columns",
+        "_columns_of",
         "_functions",
         "_functions_by_name",
         "_operators",
@@ -80,6 +81,7 @@ class Catalog:
         self._casts: Final = _grouped((cast.target, cast) for cast in content.casts)
         self._types: Final = {QualifiedName(item.schema, item.name): item for item in content.types}
         self._reach: Final[dict[QualifiedName, tuple[frozenset[ColumnId], frozenset[QualifiedName]]]] = {}
+        self._columns_of: Final[dict[QualifiedName, Mapping[str, frozenset[ColumnId]]]] = {}
         # Needed for hints alone, and large: made when first asked for.
         self._columns: Mapping[str, tuple[Relation, ...]] | None = None
         self._referrers: Mapping[QualifiedName, tuple[tuple[Relation, ForeignKey], ...]] | None = None
@@ -117,6 +119,16 @@ class Catalog:
             (found for schema in effective_path(path) if (found := self.relation(schema, name)) is not None),
             None,
         )
+
+    def columns_of(self, relation: Relation) -> Mapping[str, frozenset[ColumnId]]:
+        """The columns of ``relation`` by name, in order, each as the set of itself alone."""
+        known = self._columns_of.get(relation.qualified)
+        if known is None:
+            known = self._columns_of[relation.qualified] = {
+                column.name: frozenset({ColumnId(relation.schema, relation.name, column.name)})
+                for column in relation.columns
+            }
+        return known
 
     def columns_named(self, column: str) -> tuple[Relation, ...]:
         """Every relation that can be read and has a column of that name."""

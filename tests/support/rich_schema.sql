@@ -90,7 +90,7 @@ CREATE TRIGGER before_people BEFORE INSERT OR UPDATE ON app.people FOR EACH ROW 
 CREATE TRIGGER after_people AFTER DELETE ON app.people FOR EACH STATEMENT EXECUTE FUNCTION lab.on_write();
 ALTER TABLE app.people DISABLE TRIGGER after_people;
 CREATE FUNCTION lab.everybody() RETURNS SETOF app.people LANGUAGE sql AS 'SELECT * FROM app.people';
-CREATE FUNCTION lab.label(app.people) RETURNS text LANGUAGE sql AS 'SELECT $1.name';
+CREATE FUNCTION app.label(app.people) RETURNS text LANGUAGE sql AS 'SELECT $1.name';
 
 -- Views -----------------------------------------------------------------------------------------------------
 CREATE VIEW app.names AS SELECT id, name AS called FROM app.people WHERE salary > 10;
