@@ -245,8 +245,8 @@ def _rule_page(name: str, *, as_json: bool) -> Exit:
 
 
 def _summary(name: str) -> str:
-    """The first line of a rule's page, without the rule's name."""
-    return rules.page(name).splitlines()[0].removeprefix(f"{name}: ")
+    """The first line of a rule's page, without the rule's name and its quoting of code doubled."""
+    return rules.page(name).splitlines()[0].removeprefix(f"{name}: ").replace("``", "`")
 
 
 # --- hash-password ---

@@ -178,7 +178,8 @@ def _welcome(demo: _Demo) -> Iterator[str]:
         for step in TOUR:
             if step.agent == agent and len(step.batch) == 1:
                 verdict = "refused" if isinstance(step.expected, Refused) else "passes"
-                yield f"  {step.batch[0]};  -- {verdict}"
+                # psql itself would cut a string in two at a plain semicolon.
+                yield f"  {step.batch[0].replace(';', chr(92) + ';')};  -- {verdict}"
         yield ""
     yield f"Every decision is a line of {demo.audit}."
     yield "`pgturnstile demo --check` walks the tour by itself. Ctrl-C ends this demo without a trace."

@@ -272,9 +272,7 @@ def test_the_policies_that_ship_are_counted() -> None:
 def rule_table() -> str:
     """What stands between the two markers."""
     rows = ["| rule | level | it refuses |", "|---|---|---|"]
-    for name, rule in rules.BY_NAME.items():
-        summary = rules.page(name).splitlines()[0].removeprefix(f"{name}: ").replace("``", "`")
-        rows.append(f"| `{name}` | {rule.DEFAULT} | {summary} |")
+    rows += [f"| `{name}` | {rule.DEFAULT} | {cli._summary(name)} |" for name, rule in rules.BY_NAME.items()]
     return "\n".join(rows)
 
 
@@ -332,7 +330,7 @@ def test_the_audit_line_shown_has_the_fields_of_a_real_one(demo: RunningDemo) ->
         line = json.loads(demo.audit.read_text(encoding="ascii").splitlines()[-1])
     shown = json.loads(the("json audit").text)
     assert list(shown) == list(line)
-    changing = ("ts", "id", "client", "connection", "outcome", "policy")
+    changing = ("ts", "id", "client", "connection", "fingerprint", "outcome", "policy")
     assert {k: v for k, v in shown.items() if k not in changing} == {
         k: v for k, v in line.items() if k not in changing
     }, json.dumps(line)
