@@ -477,7 +477,6 @@ class EmbeddedPostgres:
         try:
             return subprocess.Popen(  # noqa: S603  # fixed programs, no shell
                 command,
-                cwd=Path.cwd().anchor,  # ours may be closed to the account, where PostgreSQL will not start
                 env=_environment(),
                 preexec_fn=_die_with_parent(on_parent_death),  # noqa: PLW1509  # one prctl call, no lock taken
                 **options,
