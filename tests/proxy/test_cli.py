@@ -545,7 +545,7 @@ def test_what_keeps_the_server_from_starting_is_one_sentence(
             ({"port": port}, "address already in use"),
             ({"audit": "no/such/audit.jsonl"}, "audit.jsonl cannot be opened: No such file or directory."),
         ):
-            process = serve(policy_file.parent, database18, **arguments)  # type: ignore[arg-type]
+            process = serve(policy_file.parent, database18, **arguments)
             out, errors = process.communicate(timeout=30)
             assert (process.returncode, out) == (2, "")
             assert errors.startswith("pgturnstile: ")
