@@ -25,6 +25,7 @@ from policy.model import Policy
 from policy.names import PathNames
 from policy.parse import parse, parse_heavy
 from policy.rejection import Notice, Rejection, notice
+from policy.settings import split_identifiers
 from proxy.wire.backend import encode_notice
 
 MAX_ENTRIES: Final = 10_000
@@ -43,9 +44,10 @@ Value = TypeVar("Value")
 class Ruling:
     """A decision with what a session must know of it, worked out once.
 
-    ``plain`` is True when forwarding the statement changes nothing the session keeps track of.
-    ``executes`` are the names SQL EXECUTE runs; ``actions`` what the statement does to the session's names;
-    ``paths`` the settings of search_path it makes, ``resets_path`` that it puts the path back to its start.
+    ``text`` is what was judged and ``names`` the search paths it was judged under. ``plain`` is True when
+    forwarding the statement changes nothing the session keeps track of. ``executes`` are the names SQL
+    EXECUTE runs; ``actions`` what the statement does to the session's names; ``paths`` the settings of
+    search_path it makes, ``resets_path`` that it puts the path back to its start.
     """
 
     __slots__ = (
@@ -54,14 +56,18 @@ class Ruling:
         "copies",
         "decision",
         "executes",
+        "names",
         "notice",
         "paths",
         "plain",
         "resets_path",
         "statements",
+        "text",
     )
 
-    def __init__(self, decision: Decision, policy: Policy) -> None:
+    def __init__(self, decision: Decision, policy: Policy, text: bytes, names: PathNames) -> None:
+        self.text = text
+        self.names = names
         facts = decision.query.statements
         self.decision = decision
         self.allowed = isinstance(decision, Allow)
@@ -77,7 +83,7 @@ class Ruling:
         )
         changes = [s for f in facts for s in f.settings]
         self.paths: tuple[tuple[str, ...], ...] = tuple(
-            s.values for s in changes if s.name == _PATH_SETTING and s.values is not None
+            path for change in changes if (path := _path(change)) is not None
         )
         self.resets_path = any(_resets_path(s) for s in changes) or any(
             ref.action is SessionAction.DISCARD_ALL for ref in self.actions
@@ -116,7 +122,8 @@ class Gate:
     def rule_slowly(self, text: bytes, names: PathNames) -> Ruling:
         """The same for a text of any size, without the cache: safe to call from another thread."""
         query = parse(text, self._statement_bytes)
-        return Ruling(decide(self.policy, Situation(self.agent, names), query), self.policy)
+        decision = decide(self.policy, Situation(self.agent, names), query)
+        return Ruling(decision, self.policy, text, names)
 
 
 def _make_room(cache: dict[Key, Value], limit: int) -> None:
@@ -126,6 +133,16 @@ def _make_room(cache: dict[Key, Value], limit: int) -> None:
 
 def _top_level(facts: Facts) -> tuple[SessionRef, ...]:
     return tuple(ref for ref in facts.session if ref.action is not SessionAction.EXECUTE)
+
+
+def _path(change: SettingRef) -> tuple[str, ...] | None:
+    """The schemas that ``change`` makes the search_path, as written; None where it sets none."""
+    if change.name != _PATH_SETTING or change.values is None:
+        return None
+    if change.how is SettingHow.SET:
+        return change.values
+    # set_config takes the list as one text; a text that is no list fails in the server.
+    return split_identifiers(",".join(change.values)) or ()
 
 
 def _resets_path(change: SettingRef) -> bool:

@@ -1,8 +1,9 @@
 """The queue of replies that PostgreSQL owes, in order.
 
-Each message that reached the server owes one reply: THEIRS is relayed, OURS is swallowed, and a reply that
-carries a rejection has its error rewritten into it. Which error belongs to which message is never guessed: it
-belongs to the head. Owns the order and what an error does to it; knows no sockets and no policy.
+Each message that reached the server owes one reply: it is relayed, or swallowed where it answers an exchange
+of ours, and a reply that carries a rejection has its error rewritten into it. Which error belongs to which
+message is never guessed: it belongs to the head. Owns the order and what an error does to it; knows no sockets
+and no policy.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import deque
 from enum import Enum
 
 from proxy.effects import AuditEntry
+from proxy.exchange import Exchange
 from proxy.prepared import Undo
 
 
@@ -33,19 +35,20 @@ class Reply:
 
     ``rejection`` is the ErrorResponse to put in the place of the substitute's error; ``notice`` is sent
     before the reply's first message; ``name`` is the statement a Parse names; ``undo`` takes back what
-    forwarding the message did to the session's names; ``ours`` marks an answer to a question of the proxy's
-    own; ``must_fail`` a message that the server has to refuse, because the gate knows nothing of that name.
+    forwarding the message did to the session's names; ``exchange`` is the question of the proxy's own that
+    it answers; ``must_fail`` a message that the server has to refuse, because the gate knows nothing of that
+    name.
     """
 
     __slots__ = (
         "bytes_before",
         "entry",
+        "exchange",
         "failed",
         "kind",
         "must_fail",
         "name",
         "notice",
-        "ours",
         "rejection",
         "rows_before",
         "undo",
@@ -60,7 +63,7 @@ class Reply:
         notice: bytes = b"",
         rejection: bytes = b"",
         undo: Undo | None = None,
-        ours: bool = False,
+        exchange: Exchange | None = None,
         must_fail: bool = False,
     ) -> None:
         self.kind = kind
@@ -69,7 +72,7 @@ class Reply:
         self.notice = notice
         self.rejection = rejection
         self.undo = undo
-        self.ours = ours
+        self.exchange = exchange
         self.must_fail = must_fail
         self.failed = False
         self.rows_before = -1

@@ -20,6 +20,7 @@ from policy.model import RepairTerms, StatementClass, Violation
 from policy.names import PathNames
 from policy.rejection import reject
 from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
+from proxy.exchange import Answer, Exchange
 from proxy.gate import Gate, Ruling, error_fields
 from proxy.phase import LEGAL, Action, Phase
 from proxy.prepared import Names, TooManyNames, Undo
@@ -108,7 +109,6 @@ class Session:
         self._held: _Held | None = None
         self._decisions = 0
         self._copy_syncs = 0
-        self._answer: list[bytes] = []
         self._refused_text = f"pgturnstile_refused_{nonce}".encode()
         self.status = b"I"
         """Transaction status as the server last gave it."""
@@ -142,7 +142,7 @@ class Session:
     @property
     def in_flight(self) -> bool:
         """True while the server works for the agent: a cancel request may be passed on."""
-        return any(not reply.ours for reply in self._replies.queue)
+        return any(reply.exchange is None for reply in self._replies.queue)
 
     @property
     def cancellable(self) -> bool:
@@ -168,62 +168,55 @@ class Session:
         """Bytes of the agent, in any split."""
         if self._phase is Phase.CLOSED:
             return []
+        self._effects = []
         self._frontend.feed(chunk)
-        return self._advance()
+        self._advance()
+        return self._effects
 
     def from_backend(self, chunk: bytes) -> list[Effect]:
         """Bytes of PostgreSQL, in any split."""
         if self._phase is Phase.CLOSED:
             return []
-        effects: list[Effect] = []
-        self._effects = effects
+        self._effects = []
         try:
             self._relay(chunk)
         except (FramingError, MalformedMessage, LookupError) as surprise:
             self._surprised(f"backend: {surprise}")
-        return effects
+        return self._effects
 
     def decided(self, ruling: Ruling) -> list[Effect]:
         """The ruling that a Decide effect asked for."""
+        self._effects = []
         held, self._held = self._held, None
         if held is None or self._phase is Phase.CLOSED:
             return []
-        effects: list[Effect] = []
-        self._effects = effects
         try:
             replacement = held.complete(ruling)
         except TooManyNames as error:
-            self._end(str(error), "53400")
-            return effects
-        passed = held.frame if replacement is None else replacement
-        if passed:
-            effects.append(ToBackend(passed))
-        return effects + self._advance()
+            self._end(str(error), error.sqlstate)
+            return self._effects
+        self._forward(held.frame if replacement is None else replacement)
+        self._advance()
+        return self._effects
 
     def lost(self) -> list[Effect]:
         """One of the connections is gone: what is still owed is recorded as unknown."""
-        effects: list[Effect] = []
-        self._effects = effects
+        self._effects = []
         self._phase = Phase.CLOSED
         self._record_dropped(self._replies.queue)
         self._replies.queue.clear()
-        return effects
+        return self._effects
 
     def refuse(self, message: str, sqlstate: str) -> list[Effect]:
         """End the session from our side with a FATAL error (drain, failure of the proxy)."""
-        effects: list[Effect] = []
-        self._effects = effects
+        self._effects = []
         self._end(message, sqlstate)
-        return effects
+        return self._effects
 
     # --- from the agent -------------------------------------------------------------------------------------
 
-    def _advance(self) -> list[Effect]:
+    def _advance(self) -> None:
         """Take frame after frame while the session may go on; allowed runs leave as they came."""
-        effects: list[Effect] = []
-        self._effects = effects
-        if self.held:
-            return effects
         frames = self._frontend
         data = frames.data
         run = done = frames.end
@@ -238,21 +231,21 @@ class Session:
                 ending = _Ending(str(fault), fault.sqlstate)
                 break
             if replacement is not None:
-                if run < frames.start:
-                    effects.append(ToBackend(data[run : frames.start]))
-                if replacement:
-                    effects.append(ToBackend(replacement))
+                self._forward(data[run : frames.start])
+                self._forward(replacement)
                 run = frames.end
             done = frames.end
             if self._phase is Phase.CLOSED:
                 ending = _Ending("terminated by the agent")
-        if run < done:
-            effects.append(ToBackend(data if run == 0 and done == len(data) else data[run:done]))
+        self._forward(data if run == 0 and done == len(data) else data[run:done])
         if self._held is not None:
-            effects.append(Decide(self._held.text, self._paths))
+            self._effects.append(Decide(self._held.text, self._paths))
         if ending is not None:
             self._end(ending.reason, ending.sqlstate)
-        return effects
+
+    def _forward(self, data: bytes) -> None:
+        if data:
+            self._effects.append(ToBackend(data))
 
     def _take(self, kind: int, data: bytes) -> bytes | None:
         """Account for one message of the agent. None lets it pass; bytes (b"" for none) take its place."""
@@ -304,12 +297,22 @@ class Session:
     def _on_bind(self, data: bytes, body: int, end: int) -> bytes | None:
         message = frontend.decode_bind(data[body:end])
         ruling = self._names.statements.get(message.statement)
-        if ruling is not None:
-            ruling = self._check_executes(ruling)
-            if not ruling.allowed:
-                return self._refuse_bound(ruling)
-        if self._replies.owe(Reply(Owed.BIND, must_fail=ruling is None)) and ruling is not None:
-            self._names.open(message.portal, ruling)
+        if ruling is None:
+            # Prepared nowhere that we saw: the server has no such statement, and says so itself.
+            self._replies.owe(Reply(Owed.BIND, must_fail=True))
+            return None
+        fresh = self._again(ruling)
+        if fresh is None:
+            text = ruling.text
+            return self._hold(data, end, text, lambda late: self._settle_bind(message.portal, late))
+        return self._settle_bind(message.portal, fresh)
+
+    def _settle_bind(self, portal: bytes, ruling: Ruling) -> bytes | None:
+        ruling = self._check_executes(ruling)
+        if not ruling.allowed:
+            return self._refuse_bound(ruling)
+        if self._replies.owe(Reply(Owed.BIND)):
+            self._names.open(portal, ruling)
         return None
 
     def _refuse_bound(self, ruling: Ruling) -> bytes:
@@ -409,10 +412,15 @@ class Session:
         self._held = _Held(data[self._frontend.start : end], text, complete)
         return _DROP
 
+    def _again(self, ruling: Ruling) -> Ruling | None:
+        """The ruling on a prepared statement now: on another path the server resolves its names anew."""
+        return ruling if ruling.names == self._paths else self._rule(ruling.text)
+
     def _check_executes(self, ruling: Ruling) -> Ruling:
-        """EXECUTE of a name that was not prepared here has never been judged."""
+        """What SQL EXECUTE runs is judged as prepared here, under the names in force now."""
         for name in ruling.executes:
-            if name.encode() not in self._names.statements:
+            prepared = self._names.statements.get(name.encode())
+            if prepared is None:
                 return self._refusal(
                     Violation(
                         "not-understood",
@@ -424,12 +432,16 @@ class Session:
                     StatementClass.PREPARE,
                     ruling.decision.query,
                 )
+            if prepared.names != self._paths:
+                prepared = self._rule(prepared.text) or self._gate.rule_slowly(prepared.text, self._paths)
+                if not prepared.allowed:
+                    return prepared
         return ruling
 
     def _refusal(self, violation: Violation, statement_class: StatementClass, query: QueryString) -> Ruling:
         """A ruling that the session itself makes."""
         decision = Reject(query, statement_class, (violation,), RepairTerms(), violation.halt)
-        return Ruling(decision, self._gate.policy)
+        return Ruling(decision, self._gate.policy, query.sql.encode(), self._paths)
 
     def _apply(self, ruling: Ruling) -> Undo | None:
         """What forwarding the statement does to names and search_path; returns how to take names back."""
@@ -495,14 +507,16 @@ class Session:
 
     def _ask_path(self) -> None:
         self._path_unsettled = False
-        self._answer = []
-        self._replies.owe(Reply(Owed.QUERY, ours=True))
-        self._effects.append(ToBackend(wire.simple_query(_ASK_PATH)))
+        self._replies.owe(Reply(Owed.QUERY, exchange=Exchange(self._learn_path)))
+        self._forward(wire.simple_query(_ASK_PATH))
 
-    def _learn_path(self) -> None:
-        if self._answer and not self._path_unsettled:
-            value = wire.decode_row(self._answer[0])[0]
+    def _learn_path(self, answer: Answer) -> bytes:
+        if answer.error is not None or not answer.rows:
+            self._path_unsettled = True
+        elif not self._path_unsettled:
+            value = wire.decode_row(answer.rows[0])[0]
             self._use_paths((wire.text_array((value or b"{}").decode()),))
+        return _DROP
 
     # --- from the backend -----------------------------------------------------------------------------------
 
@@ -515,7 +529,7 @@ class Session:
         pieces: list[bytes] = []
         run = 0
         while True:
-            frames.capture = bool(queue) and queue[0].ours
+            frames.capture = bool(queue) and queue[0].exchange is not None
             head = queue[0] if queue else None
             if head is not None and head.rows_before < 0:
                 head.rows_before, head.bytes_before = frames.rows, frames.row_bytes
@@ -552,8 +566,8 @@ class Session:
             head = self._replies.queue[0] if self._replies.queue else None
         if kind == _ERROR:
             return self._on_error(data[frames.body : frames.end], head)
-        if head is not None and head.ours:
-            return self._on_own_answer(kind, data)
+        if head is not None and head.exchange is not None:
+            return self._on_own_answer(kind, data, head, head.exchange)
         if kind == _READY:
             self._on_ready(data, head)
         else:
@@ -589,11 +603,11 @@ class Session:
             return None
         if head is None:
             return None
+        if head.exchange is not None:
+            return self._on_own_error(body, head, head.exchange)
         if self._phase is Phase.COPY_IN:
             self._phase = Phase.READY
         head.failed = True
-        if head.ours:
-            return _DROP
         if head.entry is not None:
             head.entry.sqlstate = fields.get("sqlstate")
         if head.kind not in (Owed.QUERY, Owed.SYNC):
@@ -606,6 +620,8 @@ class Session:
         for reply in reversed(dropped):
             if reply.undo is not None:
                 reply.undo()
+        for exchange in dict.fromkeys(reply.exchange for reply in dropped if reply.exchange is not None):
+            exchange.finish(skipped=True)
         if failed.kind is Owed.PARSE:
             self._names.parse_failed(failed.name)
         self._finish(failed)
@@ -633,17 +649,33 @@ class Session:
             if self._path_unsettled:
                 self._ask_path()
 
-    def _on_own_answer(self, kind: int, data: bytes) -> bytes:
+    def _on_own_answer(self, kind: int, data: bytes, head: Reply, exchange: Exchange) -> bytes:
+        """A message that answers a question of ours: the agent sees nothing of it."""
         frames = self._backend
         if kind == _DATA_ROW:
-            self._answer.append(data[frames.body : frames.end])
-        elif kind == _READY:
-            failed = self._replies.queue.popleft().failed
-            if failed:
-                self._path_unsettled = True
-            else:
-                self._learn_path()
+            exchange.rows.append(data[frames.body : frames.end])
+            return _DROP
+        if kind == _READY and head.kind in (Owed.QUERY, Owed.SYNC):
+            self.status = exchange.ready = data[frames.body : frames.end]
+        else:
+            step = _COMPLETES.get((head.kind, kind))
+            if step is None:
+                raise LookupError(f"message {chr(kind)!r} does not answer our {head.kind.value}")
+            if step != "done":
+                return _DROP
+        self._replies.queue.popleft()
+        return self._finish_exchange(exchange)
+
+    def _on_own_error(self, body: bytes, head: Reply, exchange: Exchange) -> bytes:
+        exchange.error = body
+        if head.kind not in (Owed.QUERY, Owed.SYNC):
+            self._replies.fail_head()
+            return self._finish_exchange(exchange)
         return _DROP
+
+    def _finish_exchange(self, exchange: Exchange) -> bytes:
+        queue = self._replies.queue
+        return _DROP if queue and queue[0].exchange is exchange else exchange.finish()
 
     def _check_parameter(self, body: bytes) -> None:
         name, value = wire.decode_parameter_status(body)

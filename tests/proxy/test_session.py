@@ -98,11 +98,16 @@ class ScriptedGate(Gate):
     def rule_slowly(self, text: bytes, names: PathNames) -> Ruling:
         self.asked.append((text, names))
         sql = text.decode()
-        return Ruling(self.decisions.get(sql) or (refuse(sql) if "bad" in sql else allow(sql)), POLICY)
+        decision = self.decisions.get(sql) or (refuse(sql) if "bad" in sql else allow(sql))
+        return Ruling(decision, POLICY, text, names)
 
 
 def allow(sql: str, *, warnings: tuple[Violation, ...] = (), facts_: Facts | None = None) -> Allow:
     return Allow(QueryString(sql, (facts_ or facts(sql),)), StatementClass.SELECT, warnings)
+
+
+def ruling(decision: Decision) -> Ruling:
+    return Ruling(decision, POLICY, decision.query.sql.encode(), PathNames((("public",),)))
 
 
 def refuse(sql: str) -> Reject:
@@ -538,7 +543,7 @@ def test_a_held_statement_waits_and_so_does_all_behind_it() -> None:
     assert decide.text == b"slow"
     played.take(subject.from_frontend(query("select 3")))
     assert played.to_backend == query("select 1")
-    played.take(subject.decided(Ruling(allow("slow"), POLICY)))
+    played.take(subject.decided(ruling(allow("slow"))))
     assert not subject.held
     assert played.to_backend == query("select 1") + query("slow") + query("select 2") + query("select 3")
 
@@ -546,7 +551,7 @@ def test_a_held_statement_waits_and_so_does_all_behind_it() -> None:
 def test_a_held_parse_that_is_refused_drops_what_follows() -> None:
     subject, played = session(), Played()
     played.take(subject.from_frontend(parse("slow") + bind() + execute() + SYNC))
-    played.take(subject.decided(Ruling(refuse("slow"), POLICY)))
+    played.take(subject.decided(ruling(refuse("slow"))))
     assert played.sent() == "PS"
     played.take(subject.from_backend(error("42601") + ready()))
     assert played.kinds() == "EZ"
@@ -682,6 +687,29 @@ def test_search_path_is_both_until_the_server_says_which() -> None:
     assert played.to_frontend == before
     played.take(subject.from_frontend(query("select 3")))
     assert gate.asked[-1][1].paths == (("reporting",),)
+
+
+def test_a_prepared_statement_is_judged_again_under_another_path() -> None:
+    """The server plans a prepared statement anew once the path has changed."""
+    gate = ScriptedGate({"set path": path("hidden")})
+    subject = Session(
+        gate, Identity("c1", "shop_ro"), ("public",), nonce="n", clock=lambda: 0.0, message_bytes=1 << 20
+    )
+    played = Played()
+    played.take(subject.from_frontend(parse("a", "s") + SYNC))
+    played.take(subject.from_backend(PARSED + ready()))
+    gate.decisions = {"set path": path("hidden"), "a": refuse("a")}
+    played.take(subject.from_frontend(bind("s") + SYNC))
+    assert played.sent() == "PSBS"
+    played.take(subject.from_backend(BOUND + ready()))
+    played.take(subject.from_frontend(query("set path") + bind("s") + execute() + SYNC))
+    assert played.sent() == "PSBSQBS"
+    assert REFUSED_HERE in played.to_backend
+    played.take(subject.from_backend(complete("SET") + ready() + error("26000") + ready()))
+    assert played.errors()[-1]["routine"] == "relation-not-allowed"
+
+
+REFUSED_HERE = b"pgturnstile_refused_n"
 
 
 def test_a_lost_connection_records_what_was_owed() -> None:

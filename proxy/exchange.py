@@ -1,0 +1,39 @@
+"""Questions of the proxy's own, put to the server in their place in the stream.
+
+An exchange is a run of messages whose replies the agent never sees. Owns what came back and who is told; what
+was asked and what follows from the answer is the asker's business. Knows no sockets and no policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Answer(NamedTuple):
+    """What the server said.
+
+    ``rows`` are the bodies of DataRow messages, ``error`` the body of an ErrorResponse. ``skipped`` is True
+    where an earlier message of the pipeline failed and the server read past the question. ``ready`` is the
+    transaction status where the exchange ended with ReadyForQuery.
+    """
+
+    rows: tuple[bytes, ...] = ()
+    error: bytes | None = None
+    skipped: bool = False
+    ready: bytes | None = None
+
+
+class Exchange:
+    """One question under way. ``done`` is called once and returns the bytes the agent is to read instead."""
+
+    __slots__ = ("done", "error", "ready", "rows")
+
+    def __init__(self, done: Callable[[Answer], bytes]) -> None:
+        self.done = done
+        self.rows: list[bytes] = []
+        self.error: bytes | None = None
+        self.ready: bytes | None = None
+
+    def finish(self, *, skipped: bool = False) -> bytes:
+        return self.done(Answer(tuple(self.rows), self.error, skipped, self.ready))
