@@ -2,8 +2,8 @@
 
 Each message that reached the server owes one reply: it is relayed, or swallowed where it answers an exchange
 of ours, and a reply that carries a rejection has its error rewritten into it. Which error belongs to which
-message is never guessed: it belongs to the head. Owns the order and what an error does to it; knows no sockets
-and no policy.
+message is never guessed: it belongs to the head. Owns the order and what an error does to it; knows no
+sockets and no policy.
 """
 
 from __future__ import annotations
