@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from policy import builtin
-from policy.extract_walk import Fields, Handler, NotUnderstoodError, Walk, constant, qualifiers, strings
+from policy.extract_walk import (
+    Fields,
+    Handler,
+    NotUnderstoodError,
+    Walk,
+    constant,
+    dotted,
+    qualifiers,
+    strings,
+)
 from policy.facts import ColumnRef, RelationRef, SettingHow, SettingRef, TypeRef, Use
 from policy.nodes import FIELDS
 
@@ -54,6 +63,10 @@ def _a_expr(walk: Walk, fields: Fields) -> None:
     walk.rest("A_Expr", fields, _NAME)
 
 
+_ITEM_DEPTH: Final[Mapping[str, int]] = {"order": 1, "group": 0, "distinct": 0}
+"""How far below its clause an item stands that may name an output: ORDER BY's are wrapped in a SortBy."""
+
+
 def _column_ref(walk: Walk, fields: Fields) -> None:
     column_ref(walk, fields, ())
 
@@ -63,9 +76,12 @@ def column_ref(walk: Walk, fields: Fields, selected: tuple[str | None, ...]) -> 
     walk.leaf("ColumnRef", fields)
     position = walk.position(fields)
     query = None if walk.scope is None else walk.scope.index
-    names = strings(fields["fields"])
-    name = None if "A_Star" in fields["fields"][-1] else names.pop()
-    walk.columns.append(ColumnRef(name, tuple(names), Use.READ, position, query, None, walk.clause, selected))
+    names, star = dotted(fields["fields"])
+    name = None if star else names.pop()
+    alone = walk.depth - walk.clause_depth == _ITEM_DEPTH.get(walk.clause, -1)
+    walk.columns.append(
+        ColumnRef(name, tuple(names), Use.READ, position, query, None, walk.clause, selected, alone)
+    )
     if names and name is not None:
         walk.attribute(name, position, (*names, name))
 
@@ -195,7 +211,7 @@ def type_name(
     walk: Walk, fields: Fields, cast: bool, literal: bool = False, literal_value: str | None = None
 ) -> None:
     """Record a TypeName. ``relation.column%TYPE`` mentions a relation instead."""
-    names = strings(fields.get("names"))
+    names = strings(fields.get("names", ()))
     position = walk.position(fields)
     if fields.get("pct_type"):
         *of, column = names

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from policy.extract_walk import Fields, strings
+from policy.extract_walk import Fields, dotted, strings
 from policy.facts import Output
 
 UNNAMED: Final = "?column?"
@@ -22,8 +22,9 @@ def output(target: Fields) -> Output:
         return Output(target["name"])
     value: Fields = target.get("val", {})
     column = value.get("ColumnRef")
-    if column is not None and "A_Star" in column["fields"][-1]:
-        return Output(None, star=True, qualifier=tuple(strings(column["fields"])))
+    if column is not None:
+        names, star = dotted(column["fields"])
+        return Output(None, star=True, qualifier=tuple(names)) if star else Output(names[-1])
     indirection = value.get("A_Indirection")
     if indirection is not None and "A_Star" in indirection["indirection"][-1]:
         return Output(None, star=True, composite=True)
@@ -41,18 +42,20 @@ def _figure(node: Fields) -> _Name:
 
 
 def _column_ref(fields: Fields) -> _Name:
-    names = strings(fields["fields"])
-    return (_STRONG, names[-1]) if names else (_NONE, UNNAMED)
+    names, star = dotted(fields["fields"])
+    return (_NONE, UNNAMED) if star else (_STRONG, names[-1])
 
 
 def _indirection(fields: Fields) -> _Name:
-    names = strings(fields["indirection"])
-    return (_STRONG, names[-1]) if names else _figure(fields["arg"])
+    for step in reversed(fields["indirection"]):
+        if "String" in step:
+            return _STRONG, step["String"]["sval"]
+    return _figure(fields["arg"])
 
 
 def _type_cast(fields: Fields) -> _Name:
     strength, name = _figure(fields["arg"])
-    names = strings(fields["typeName"].get("names"))
+    names = strings(fields["typeName"].get("names", ()))
     return (strength, name) if strength > _WEAK or not names else (_WEAK, names[-1])
 
 

@@ -186,7 +186,7 @@ def _from_function(walk: Walk, fields: Fields, scope: Scope, join: int | None) -
     called: list[str] = []
     columns = _column_names(fields.get("coldeflist"))
     before, walk.clause = walk.clause, "from"
-    for item in fields.get("functions", ()):
+    for item in fields["functions"]:
         expression, *definitions = item["List"]["items"]
         call = expression.get("FuncCall")
         if call is None:
@@ -201,8 +201,8 @@ def _from_function(walk: Walk, fields: Fields, scope: Scope, join: int | None) -
         scope,
         SourceKind.FUNCTION,
         fields.get("alias"),
-        # Without an alias the function's own name qualifies.
-        name=called[0].rpartition(".")[2] if called else None,
+        # Without an alias the first function's own name qualifies.
+        name=output({"val": fields["functions"][0]["List"]["items"][0]}).name,
         column_aliases=tuple(columns),
         functions=tuple(called),
         lateral=bool(fields.get("lateral")),
@@ -216,13 +216,13 @@ def _column_names(definitions: list[Fields] | None) -> list[str]:
     return [item["ColumnDef"]["colname"] for item in definitions or () if "ColumnDef" in item]
 
 
-def _from_table_function(node: str) -> Callable[[Walk, Fields, Scope, int | None], None]:
+def _from_table_function(node: str, name: str) -> Callable[[Walk, Fields, Scope, int | None], None]:
     def handler(walk: Walk, fields: Fields, scope: Scope, join: int | None) -> None:
         walk.source(
             scope,
             SourceKind.TABLE_FUNCTION,
             fields.get("alias"),
-            name=node.lower() if node == "JsonTable" else "xmltable",
+            name=name,
             column_aliases=tuple(_table_function_columns(fields["columns"])),
             lateral=bool(fields.get("lateral")),
             join=join,
@@ -272,7 +272,7 @@ def _from_join(walk: Walk, fields: Fields, scope: Scope, join: int | None) -> No
     from_item(walk, fields["larg"], scope, index)
     middle = len(scope.sources)
     from_item(walk, fields["rarg"], scope, index)
-    using = strings(fields.get("usingClause"))
+    using = strings(fields.get("usingClause", ()))
     natural, condition = bool(fields.get("isNatural")), fields.get("quals")
     for name in using:
         walk.columns.append(ColumnRef(name, (), Use.READ, None, scope.index, None, "using"))
@@ -290,7 +290,7 @@ def _from_join(walk: Walk, fields: Fields, scope: Scope, join: int | None) -> No
         scope.index,
         join,
         None,
-        () if alias is None else tuple(strings(alias.get("colnames"))),
+        () if alias is None else tuple(strings(alias.get("colnames", ()))),
         None if using_alias is None else using_alias["aliasname"],
         first,
         middle,
@@ -308,10 +308,10 @@ _JOIN_KINDS: Final[Mapping[str, str]] = {
 }
 _FROM_ITEMS: Final[Mapping[str, Callable[[Walk, Fields, Scope, int | None], None]]] = {
     "JoinExpr": _from_join,
-    "JsonTable": _from_table_function("JsonTable"),
+    "JsonTable": _from_table_function("JsonTable", "json_table"),
     "RangeFunction": _from_function,
     "RangeSubselect": _from_subselect,
-    "RangeTableFunc": _from_table_function("RangeTableFunc"),
+    "RangeTableFunc": _from_table_function("RangeTableFunc", "xmltable"),
     "RangeTableSample": _from_sample,
     "RangeVar": _from_relation,
 }
@@ -334,7 +334,7 @@ def with_clause(walk: Walk, fields: Fields, parent: Scope | None) -> None:
         cte = item["CommonTableExpr"]
         info = CteInfo(
             cte["ctename"],
-            tuple(strings(cte.get("aliascolnames"))),
+            tuple(strings(cte.get("aliascolnames", ()))),
             _MATERIALIZED[cte.get("ctematerialized", "CTEMaterializeDefault")],
         )
         infos.append(info)

@@ -177,11 +177,23 @@ def _set_transaction(
 ) -> None:
     walk.add_class(statement_class)
     snapshot = None
-    arguments = fields.get("args", ())
+    arguments = fields.get("args", [])
     if fields["name"] == "TRANSACTION SNAPSHOT":
         snapshot = constant(arguments[0])
-        arguments = ()
+        arguments = []
     _transaction_ref(walk, kind, arguments, position=walk.position(fields), snapshot=snapshot)
+    if kind is TransactionKind.SET_CHARACTERISTICS:
+        for option in arguments:
+            element = option["DefElem"]
+            value = constant(element["arg"])
+            walk.settings.append(
+                SettingRef(
+                    f"default_{element['defname']}",
+                    SettingHow.TRANSACTION,
+                    None if value is None else (value,),
+                    position=walk.position(element),
+                )
+            )
 
 
 def _transaction_ref(
@@ -285,7 +297,7 @@ def _copy(walk: Walk, fields: Fields) -> None:
     from_, program = bool(fields.get("is_from")), bool(fields.get("is_program"))
     end = _COPY_ENDS[from_, "filename" in fields, program]
     walk.add_class(StatementClass.COPY_IN if from_ else StatementClass.COPY_OUT)
-    names = tuple(strings(fields.get("attlist")))
+    names = tuple(strings(fields.get("attlist", ())))
     before, relation = walk.scope, None
     if "relation" in fields:
         relation = (_copy_into if from_ else _copy_out)(walk, fields, names)
@@ -359,7 +371,7 @@ def _copy_option(element: Fields) -> tuple[str, str]:
         return element["defname"], ""
     for name, fields in argument.items():
         if name == "List":
-            return element["defname"], ",".join(strings(fields.get("items")))
+            return element["defname"], ",".join(strings(fields.get("items", ())))
         return element["defname"], str(next(iter(fields.values()), ""))
     return element["defname"], ""
 
@@ -417,7 +429,7 @@ def _of_objects(node: str, type_field: str, list_field: str | None, object_field
         if dropped is not None:
             objects = [*fields.get(list_field or "", ()), fields.get(object_field or "", {})]
             for item in objects:
-                names = strings(item.get("List", {}).get("items"))
+                names = strings(item.get("List", {}).get("items", ()))
                 walk.named_relation(names[: len(names) - dropped])
         walk.rest(node, fields)
 
@@ -442,9 +454,9 @@ _PARTS_AFTER_RELATION: Final[Mapping[str, int]] = {
 
 def _create_trigger(walk: Walk, fields: Fields) -> None:
     walk.add_class(StatementClass.DDL)
-    names = strings(fields.get("funcname"))
+    names = strings(fields.get("funcname", ()))
     if names:
-        arguments = tuple(strings(fields.get("args")))
+        arguments = tuple(strings(fields.get("args", ())))
         walk.function(names, {}, len(arguments), arguments)
     walk.rest("CreateTrigStmt", fields, _FUNCNAME)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
 from policy.facts import (
@@ -172,6 +172,8 @@ class Walk:
         """Whether the next query level entered is the one whose rows the statement returns."""
         self.scope: Scope | None = None
         self.clause = ""
+        self.clause_depth = 0
+        """Where the list of the clause's items stands; they are alone there, or below a SortBy."""
         self.environment: Environment | None = None
         self.in_aggregate = False
         """Inside the arguments of an aggregate of the current query level."""
@@ -266,9 +268,10 @@ class Walk:
 
     def all_in_clause(self, clause: str, nodes: list[Fields] | None) -> None:
         if nodes:
-            before, self.clause = self.clause, clause
+            before = self.clause, self.clause_depth
+            self.clause, self.clause_depth = clause, self.depth
             self.visit_all(nodes)
-            self.clause = before
+            self.clause, self.clause_depth = before
 
     def position(self, fields: Fields) -> int | None:
         """Where a node says it stands. CREATE TABLESPACE's ``location`` is a path, hence no position."""
@@ -397,7 +400,9 @@ class Walk:
         if alias is not None:
             self.leaf("Alias", alias)
             name = alias["aliasname"]
-            aliases = strings(alias.get("colnames")) or aliases
+            names = strings(alias.get("colnames", ()))
+            # A list that is shorter than the columns renames the first of them.
+            aliases = (*names, *aliases[len(names) :])
         scope.sources.append(
             Source(kind, name, column_aliases=tuple(aliases), aliased=alias is not None, **more)
         )
@@ -423,9 +428,18 @@ def qualifiers(names: list[str]) -> tuple[str | None, str | None]:
     return catalog, schema
 
 
-def strings(nodes: list[Fields] | None) -> list[str]:
-    """The texts of a list of String nodes: a dotted name, an operator, column aliases."""
-    return [node["String"].get("sval", "") for node in nodes or () if "String" in node]
+def strings(nodes: Iterable[Fields]) -> list[str]:
+    """The texts of a list of String nodes: a dotted name, an operator, column aliases.
+
+    Raises KeyError where there is anything else, which ``extract`` takes for a tree it does not understand.
+    """
+    return [node["String"].get("sval", "") for node in nodes]
+
+
+def dotted(nodes: list[Fields]) -> tuple[list[str], bool]:
+    """A path of names as ``strings`` gives it, and whether ``*`` ends it."""
+    star = "A_Star" in nodes[-1]
+    return strings(nodes[:-1] if star else nodes), star
 
 
 def constant(node: Fields) -> str | None:

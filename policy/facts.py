@@ -288,7 +288,7 @@ class SettingHow(StrEnum):
     RESET_ALL = "reset_all"
     SET_CONFIG = "set_config"
     TRANSACTION = "transaction"
-    """SET TRANSACTION / SET SESSION CHARACTERISTICS: see ``Facts.transactions``."""
+    """SET SESSION CHARACTERISTICS, which sets default_transaction_*: see also ``Facts.transactions``."""
     ALTER = "alter"
     """ALTER ROLE/DATABASE/SYSTEM/FUNCTION … SET, CREATE FUNCTION … SET."""
 
