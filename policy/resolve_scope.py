@@ -311,11 +311,11 @@ class _Building:
     def _function(self, source: Source) -> Offer:
         """The columns of a function in FROM (addRangeTableEntryForFunction)."""
         shapes = {self._shape(f, source) for f in self._overloads(source)}
-        names = shapes.pop() if len(shapes) == 1 else None
-        if names is None:
+        columns = shapes.pop() if len(shapes) == 1 else None
+        if columns is None:
             return Offer(open=True)
         # WITH ORDINALITY adds a last column; no fact says whether it is there.
-        return Offer([OfferedColumn(name, NOTHING) for name in (*names, _ORDINALITY)])
+        return Offer([*columns, OfferedColumn(_ORDINALITY, NOTHING)])
 
     def _overloads(self, source: Source) -> list[Function]:
         """Every function the search paths reach by that name, none where the snapshot may hold too few."""
@@ -328,18 +328,18 @@ class _Building:
             return []
         return [f for f in found if f.kind is FunctionKind.FUNCTION]
 
-    def _shape(self, function: Function, source: Source) -> tuple[str, ...] | None:
-        """The names of a function's result columns; None where they are not known."""
+    def _shape(self, function: Function, source: Source) -> tuple[OfferedColumn, ...] | None:
+        """A function's result columns; None where they are not known. A relation's rows keep its columns."""
         if len(function.columns) > 1:
-            return tuple(column.name for column in function.columns)
+            return tuple(OfferedColumn(column.name, NOTHING) for column in function.columns)
         row = self.catalog.relation(*function.result)
         if row is not None:
-            return tuple(column.name for column in row.columns)
+            return tuple(OfferedColumn(name, reads) for name, reads in self.catalog.columns_of(row).items())
         if not self._is_scalar(function.result):
             return None
         # A scalar's column has its OUT parameter's or the source's name (chooseScalarFunctionAlias).
         name = function.columns[0].name if function.columns else source.name
-        return None if name is None else (name,)
+        return None if name is None else (OfferedColumn(name, NOTHING),)
 
     def _is_scalar(self, result: QualifiedName) -> bool:
         if result.schema == PG_CATALOG:

@@ -3,6 +3,8 @@
 PostgreSQL accepts every one of them; ``REFUSED`` it does not. ``SINCE_18`` needs that version.
 """
 
+# ruff: noqa: E501 - one statement a line
+
 from __future__ import annotations
 
 from typing import Final

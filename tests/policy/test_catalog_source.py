@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
 from typing import Any, TypeVar
 
 import asyncpg
@@ -30,9 +29,8 @@ from policy.catalog_values import (
 )
 from policy.catalog_watcher import CatalogUnavailableError, CatalogWatcher, connector
 from policy.names import QualifiedName
+from tests.policy.conftest import read_catalog
 from tests.support.postgres import Database, Server
-
-RICH_SCHEMA = Path(__file__).parent.parent.joinpath("support", "rich_schema.sql")
 
 Result = TypeVar("Result")
 
@@ -48,20 +46,9 @@ def on_connection(dsn: str, work: Callable[[Any], Awaitable[Result]]) -> Result:
     return asyncio.run(run())
 
 
-def read(dsn: str) -> Catalog:
-    return on_connection(dsn, catalog_source.read)
-
-
-@pytest.fixture(scope="module")
-def rich(postgres: Server) -> Any:
-    with postgres.database("template0") as database:
-        database.execute(RICH_SCHEMA.read_text())
-        yield database
-
-
-@pytest.fixture(scope="module")
-def catalog(rich: Database) -> Catalog:
-    return read(rich.dsn())
+@pytest.fixture(scope="session")
+def catalog(rich_catalog: Catalog) -> Catalog:
+    return rich_catalog
 
 
 def relation(catalog: Catalog, name: str, schema: str = "app") -> Relation:
@@ -338,7 +325,7 @@ class TestReading:
 
 @pytest.fixture(scope="module")
 def shop_catalogs(shop: Database) -> tuple[Catalog, Catalog]:
-    return read(shop.dsn()), read(shop.dsn("shop_ro"))
+    return read_catalog(shop.dsn()), read_catalog(shop.dsn("shop_ro"))
 
 
 CHANGES = (

@@ -108,4 +108,4 @@ CREATE VIEW app.sampled AS SELECT a.id FROM app.note a, LATERAL (SELECT s.on_han
 CREATE MATERIALIZED VIEW app.kept AS SELECT place, sum(on_hand) AS s FROM app.stock GROUP BY place;
 CREATE UNIQUE INDEX ON app.kept (place);
 CREATE RULE note_log AS ON DELETE TO app.note DO ALSO SELECT lab.mark(1) FROM app.stock WHERE on_hand = 1;
-CREATE TABLE app.shout (id integer, said text, heard integer);
+CREATE TABLE public.pay (pay_id integer, salary numeric);
