@@ -1,6 +1,7 @@
 """Which rules a policy may set the level of, and what governs the others.
 
-Owns the levels that hold where a policy is silent. Knows no YAML and runs no rule.
+Owns the sentences about rules that are governed elsewhere; the registry (``policy.rules``) says which can be
+set and what holds where a policy is silent. Knows no YAML and runs no rule.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from policy import rules
 from policy.model import RuleLevel
 
 _ALWAYS = "always holds; to try a policy without refusing anything, set mode: observe"
@@ -41,18 +43,8 @@ GOVERNED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
 CATALOG_RULES: Mapping[str, RuleLevel] = MappingProxyType({"insert-missing-not-null": RuleLevel.REJECT})
 """Rules that need a catalog: a policy may set their level; ``loader.unenforced`` says it is not acted on."""
 
-_LEVELS: Mapping[str, RuleLevel] = MappingProxyType(
-    {
-        "update-without-where": RuleLevel.REJECT,
-        "delete-without-where": RuleLevel.REJECT,
-        "tautology-predicate": RuleLevel.REJECT,
-        "weak-predicate": RuleLevel.REJECT,
-        "unbounded-join": RuleLevel.WARN,
-        "unbounded-select": RuleLevel.OFF,
-    }
-)
-
 
 def default_levels() -> dict[str, RuleLevel]:
     """The rules that ``rules:`` may set, each with its level where a policy says nothing."""
-    return dict(_LEVELS) | dict(CATALOG_RULES)
+    registered = {name: rules.BY_NAME[name].DEFAULT for name in sorted(rules.CONFIGURABLE)}
+    return registered | dict(CATALOG_RULES)
