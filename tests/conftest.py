@@ -7,12 +7,18 @@ writes takes ``database``, a copy of its own. Both run once on each PostgreSQL m
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.postgres import Database, Server, run_server
+
+
+def pytest_configure() -> None:
+    """End a run on SIGTERM as on Ctrl-C, fixtures torn down: a cancelled run leaves no folders behind."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
