@@ -11,6 +11,7 @@ from typing import Final
 
 from policy import builtin
 from policy.extract_walk import (
+    NOTHING,
     Fields,
     Handler,
     NotUnderstoodError,
@@ -267,7 +268,9 @@ def _param_ref(walk: Walk, fields: Fields) -> None:
 
 def _multi_assign_ref(walk: Walk, fields: Fields) -> None:
     # ``(a, b) = source``: the tree repeats the one source under each column.
-    walk.rest("MultiAssignRef", fields, _SOURCE if fields.get("colno", 1) > 1 else frozenset())
+    again = fields["source"] == walk.assigned
+    walk.assigned = fields["source"]
+    walk.rest("MultiAssignRef", fields, _SOURCE if again else NOTHING)
 
 
 _ARG: Final = frozenset({"arg"})

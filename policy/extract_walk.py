@@ -177,6 +177,8 @@ class Walk:
         self.environment: Environment | None = None
         self.in_aggregate = False
         """Inside the arguments of an aggregate of the current query level."""
+        self.assigned: Fields | None = None
+        """The source of the multiple assignment that was walked last."""
         self.analyze = False
         self.explains = False
         self.creates_temp = False
