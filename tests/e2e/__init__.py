@@ -1,0 +1,1 @@
+"""Real drivers, a real proxy, real servers."""
