@@ -66,13 +66,15 @@ class TooDeep(Exception):  # noqa: N818  (a fact about the text, not a fault of 
 class SourceText:
     """A query string as characters and as bytes, and the way from the parser's byte offsets to positions."""
 
-    __slots__ = ("_continuations", "data", "sql")
+    __slots__ = ("_continuations", "ascii", "data", "sql")
 
     def __init__(self, sql: str, data: bytes) -> None:
         self.sql = sql
         self.data = data
+        self.ascii = len(sql) == len(data)
+        """Offsets are positions less one."""
         self._continuations = (
-            () if len(sql) == len(data) else tuple(found.start() for found in _CONTINUATION.finditer(data))
+            () if self.ascii else tuple(found.start() for found in _CONTINUATION.finditer(data))
         )
 
     def position(self, location: int) -> int | None:
@@ -164,6 +166,7 @@ class Walk:
     def __init__(self, handlers: Mapping[str, Handler], text: SourceText, start: int) -> None:
         self.handlers = handlers
         self.text = text
+        self.ascii = text.ascii
         self.start = start
         """Position of the statement's first character that is not white space."""
         self.running = True
@@ -278,6 +281,8 @@ class Walk:
     def position(self, fields: Fields) -> int | None:
         """Where a node says it stands. CREATE TABLESPACE's ``location`` is a path, hence no position."""
         location = fields.get("location", -1)
+        if self.ascii and location.__class__ is int:
+            return location + 1 if location >= 0 else None
         return self.text.position(location) if isinstance(location, int) else None
 
     # What handlers record
