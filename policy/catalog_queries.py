@@ -117,7 +117,7 @@ SELECT p.oid, p.nspname, p.proname, p.prokind::text, p.provolatile::text, p.pros
        pg_get_userbyid(p.proowner), p.proargtypes::oid[], p.prorettype, p.proretset, p.pronargdefaults,
        p.provariadic <> 0, p.proallargtypes, p.proargmodes::text[], p.proargnames
 FROM listed p JOIN pg_language l ON l.oid = p.prolang
-WHERE p.added OR p.proretset OR p.proname IN (SELECT proname FROM listed WHERE added)
+WHERE p.added OR p.proname IN (SELECT proname FROM listed WHERE added OR proretset)
 """
 
 AGGREGATES: Final = f"""

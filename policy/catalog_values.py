@@ -350,8 +350,9 @@ class Content:
 
     ``relations`` includes those of pg_catalog and information_schema. ``functions`` and ``operators`` hold of
     pg_catalog's own only what overload resolution needs: those whose name something outside pg_catalog
-    shares, and set-returning functions. ``types`` and ``casts`` hold what is not the server's own.
-    ``row_functions`` names pg_catalog's functions that take a whole row, which ``t.name`` may call.
+    shares, and functions of which an overload returns a set. ``types`` and ``casts`` hold what is not the
+    server's own. ``row_functions`` names pg_catalog's functions that take a whole row, which ``t.name`` may
+    call.
 
     ``version`` is ``server_version_num``; ``search_path`` the login's effective one
     (``current_schemas(false)``).

@@ -216,7 +216,10 @@ class _Search:
         return items
 
     def _no_source(self, ref: ColumnRef, levels: list[Level]) -> ColumnAnswer:
-        nameless = any(item.name is None for level in levels for item in level.items)
+        # A function call that is no plain one has a name of its own making.
+        nameless = any(
+            item.name is None and item.kind is SourceKind.FUNCTION for level in levels for item in level.items
+        )
         # Names of an unresolved relation's schema cannot be compared.
         unresolved = len(ref.qualifier) > 1 and any(
             item.kind is SourceKind.RELATION and item.offer.open for level in levels for item in level.items

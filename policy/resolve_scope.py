@@ -302,8 +302,7 @@ class _Building:
         if source.query is not None:
             return self.scopes.offer(source.query), ()
         if source.kind is SourceKind.TABLE_FUNCTION:
-            # An alias list replaces the columns named in the text, of which it may leave some.
-            return Offer(open=source.aliased), ()
+            return Offer(), ()  # its alias list has all of them
         if source.kind is SourceKind.FUNCTION:
             return self._function(source), ()
         return Offer(open=True), ()
@@ -318,20 +317,21 @@ class _Building:
         return Offer([*columns, OfferedColumn(_ORDINALITY, NOTHING)])
 
     def _overloads(self, source: Source) -> list[Function]:
-        """Every function the search paths reach by that name, none where the snapshot may hold too few."""
+        """Every function the search paths reach by that name; none where the snapshot leaves them out."""
         if len(source.functions) != 1:
             return []  # ROWS FROM: the columns of all of them
         schema, _, name = source.functions[0].rpartition(".")
         schemas = [schema] if schema else dict.fromkeys(s for path in self.scopes.paths for s in path)
         found = [f for s in schemas for f in self.catalog.functions(s, name)]
-        if PG_CATALOG in schemas and any(f.schema == PG_CATALOG and not f.returns_set for f in found):
-            return []
         return [f for f in found if f.kind is FunctionKind.FUNCTION]
 
     def _shape(self, function: Function, source: Source) -> tuple[OfferedColumn, ...] | None:
         """A function's result columns; None where they are not known. A relation's rows keep its columns."""
         if len(function.columns) > 1:
             return tuple(OfferedColumn(column.name, NOTHING) for column in function.columns)
+        if function.result == _RECORD:
+            # AS t(a int, b text) is demanded then, and says it all.
+            return tuple(OfferedColumn(name, NOTHING) for name in source.column_aliases)
         row = self.catalog.relation(*function.result)
         if row is not None:
             return tuple(OfferedColumn(name, reads) for name, reads in self.catalog.columns_of(row).items())
@@ -343,7 +343,7 @@ class _Building:
 
     def _is_scalar(self, result: QualifiedName) -> bool:
         if result.schema == PG_CATALOG:
-            return result != _RECORD and not result.name.startswith("any")
+            return not result.name.startswith("any")
         known = self.catalog.type(*result)
         # A domain may be one over a row.
         return known is not None and known.relation is None and known.base is None

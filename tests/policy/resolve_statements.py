@@ -130,6 +130,13 @@ SELECT l.a FROM lab.loose(1) AS l(a int, b text)
 SELECT a, b FROM ROWS FROM (generate_series(1, 2), lab.numbers(2)) AS r(a, b)
 SELECT now FROM now()
 SELECT d FROM current_date d
+SELECT now.now FROM CAST(now() AS date)
+SELECT "current_date"."current_date" FROM current_date
+SELECT s.name FROM lab.same((SELECT p FROM people p LIMIT 1)) s
+SELECT l.c FROM lab.loose(1) AS l(a int, b text, c text)
+SELECT l.b, ordinality FROM ROWS FROM (lab.loose(1) AS (a int, b text)) WITH ORDINALITY l
+SELECT x.first, x.other FROM XMLTABLE('/a' PASSING (NULL::xml) COLUMNS id int PATH '@id', other text) x(first)
+SELECT j.place FROM ((stock JOIN kept USING (place)) AS x CROSS JOIN counter) AS j
 SELECT x.id FROM XMLTABLE('/a' PASSING (NULL::xml) COLUMNS id int PATH '@id', other text) x
 WITH q AS (SELECT id, name FROM people) SELECT q.id, name FROM q
 WITH q(a, b) AS (SELECT id, name FROM people) SELECT a, x.b FROM q x
@@ -263,6 +270,9 @@ SELECT moves.product_id FROM (stock JOIN moves USING (product_id, place)) AS j
 SELECT on_hand FROM stock JOIN moves USING (product_id, nothing)
 SELECT on_hand FROM stock JOIN moves USING (on_hand)
 SELECT k.nothing FROM stock s, kept k
+SELECT x.place FROM ((stock JOIN kept USING (place)) AS x CROSS JOIN counter) AS j
+SELECT l.x FROM lab.loose(1) AS l(a int, b text)
+SELECT x.id FROM XMLTABLE('/a' PASSING (NULL::xml) COLUMNS id int PATH '@id', other text) x(first)
 INSERT INTO stock (product_id, where_it_is) VALUES (1, 'x')
 INSERT INTO stok (product_id) VALUES (1)
 INSERT INTO stock (product_id, place) VALUES (1, 'x') RETURNING total

@@ -26,6 +26,7 @@ CREATE FUNCTION lab.one_out(OUT answer integer) LANGUAGE sql AS 'SELECT 42';
 CREATE FUNCTION lab.loose(integer) RETURNS SETOF record LANGUAGE sql AS 'SELECT $1, ''x''';
 CREATE FUNCTION lab.table_of(integer) RETURNS TABLE (first_col integer, second_col text)
   LANGUAGE sql AS 'SELECT $1, ''x''';
+CREATE FUNCTION lab.same(anyelement) RETURNS anyelement LANGUAGE sql AS 'SELECT $1';
 CREATE PROCEDURE lab.tidy(integer) LANGUAGE sql AS 'SELECT $1';
 CREATE FUNCTION lab.on_write() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
 
