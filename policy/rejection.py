@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, TypeVar
 
 from policy.decision import Reject
@@ -51,7 +52,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The fields of one NoticeResponse of severity WARNING: the statement ran, and a rule has this to say."""
+    """The fields of one NoticeResponse of severity NOTICE: the statement runs, and a rule has this to say."""
 
     sqlstate: str
     message: str
@@ -75,7 +76,7 @@ def reject(decision: Reject, rejection_id: str, policy: Policy) -> Rejection:
         schema=first.schema,
         table=first.table,
         column=first.column,
-        file=policy.source,
+        file=PurePath(policy.source).name,
         line=first.line,
         routine=first.rule,
     )
@@ -88,7 +89,7 @@ def notice(violation: Violation, policy: Policy) -> Notice:
         message=_cut(_sentence(violation.message), _MESSAGE_CHARACTERS),
         hint=_cut(violation.hint, _HINT_CHARACTERS),
         position=violation.position,
-        file=policy.source,
+        file=PurePath(policy.source).name,
         line=violation.line,
         routine=violation.rule,
     )

@@ -13,6 +13,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Final, TypeVar
 
+import structlog
+
 from policy.decision import Allow, Decision, Situation, decide
 from policy.facts import (
     Facts,
@@ -36,6 +38,8 @@ MAX_CACHED_TEXT: Final = 4_096
 """Longer texts are decided each time: they rarely recur, and bound the cache's memory. In bytes."""
 
 _PATH_SETTING: Final = "search_path"
+
+log = structlog.get_logger("pgturnstile.gate")
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -123,6 +127,8 @@ class Gate:
         """The same for a text of any size, without the cache: safe to call from another thread."""
         query = parse(text, self._statement_bytes)
         decision = decide(self.policy, Situation(self.agent, names), query)
+        for failure in decision.failures:
+            log.error("a rule failed and refused", rule=failure.rule, exc_info=failure.error)
         return Ruling(decision, self.policy, text, names)
 
 

@@ -63,8 +63,8 @@ def encode_error(fields: Mapping[str, str]) -> bytes:
 
 
 def encode_notice(fields: Mapping[str, str]) -> bytes:
-    """A NoticeResponse; ``severity`` defaults to WARNING."""
-    return encode_fields(b"N", {"severity": "WARNING", **fields})
+    """A NoticeResponse; ``severity`` defaults to NOTICE."""
+    return encode_fields(b"N", {"severity": "NOTICE", **fields})
 
 
 def encode_ready(status: bytes) -> bytes:
