@@ -68,10 +68,10 @@ _ITEM_DEPTH: Final[Mapping[str, int]] = {"order": 1, "group": 0, "distinct": 0}
 
 
 def _column_ref(walk: Walk, fields: Fields) -> None:
-    column_ref(walk, fields, ())
+    column_ref(walk, fields, (), walk.depth - walk.clause_depth == _ITEM_DEPTH.get(walk.clause, -1))
 
 
-def column_ref(walk: Walk, fields: Fields, selected: tuple[str | None, ...]) -> None:
+def column_ref(walk: Walk, fields: Fields, selected: tuple[str | None, ...], alone: bool = False) -> None:
     """Record a ColumnRef, of whose value ``selected`` is taken: ``(name).selected``."""
     # The commonest node of all: no call that can be spared.
     parts = fields["fields"]
@@ -84,7 +84,9 @@ def column_ref(walk: Walk, fields: Fields, selected: tuple[str | None, ...]) -> 
     query = None if scope is None else scope.index
     name = None if "A_Star" in parts[-1] else parts[-1]["String"]["sval"]
     qualifier = tuple([part["String"]["sval"] for part in parts[:-1]])
-    walk.columns.append(ColumnRef(name, qualifier, Use.READ, position, query, None, walk.clause, selected))
+    walk.columns.append(
+        ColumnRef(name, qualifier, Use.READ, position, query, None, walk.clause, selected, alone)
+    )
     if qualifier and name is not None:
         walk.attribute(name, position, (*qualifier, name))
 
@@ -101,7 +103,13 @@ def _a_indirection(walk: Walk, fields: Fields) -> None:
         walk.visit(fields["arg"])
     else:
         column_ref(walk, column, tuple(selected))
-    if column is None and walk.scope is not None and not walk.in_aggregate:
+    if (
+        column is None
+        and walk.scope is not None
+        and not walk.in_aggregate
+        and any("String" in step for step in indirection)
+    ):
+        # ``(aggregate).f`` may be a call, of a function that returns a set.
         walk.scope.may_return_set = True
     position = _place(walk, fields)
     for step in indirection:
