@@ -82,7 +82,14 @@ def _freeze(walk: Walk, sql: str, start: int, node: str, not_understood: NotUnde
         queries=tuple(_query(scope, scope.index in recursive) for scope in walk.scopes),
         joins=tuple(join for join in walk.joins if join is not None),
         ctes=tuple(
-            Cte(cte.name, cte.query, cte.recursive, cte.materialized, cte.column_aliases)
+            Cte(
+                cte.name,
+                cte.query,
+                cte.recursive,
+                cte.materialized,
+                cte.column_aliases,
+                cte.added_columns,
+            )
             for cte in walk.ctes
             if cte.query is not None
         ),

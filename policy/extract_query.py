@@ -336,6 +336,7 @@ def with_clause(walk: Walk, fields: Fields, parent: Scope | None) -> None:
             cte["ctename"],
             tuple(strings(cte.get("aliascolnames", ()))),
             _MATERIALIZED[cte.get("ctematerialized", "CTEMaterializeDefault")],
+            tuple(cte[clause][column] for clause, column in _ADDED_COLUMNS if column in cte.get(clause, {})),
         )
         infos.append(info)
         if recursive:
@@ -359,6 +360,11 @@ def with_clause(walk: Walk, fields: Fields, parent: Scope | None) -> None:
     walk.rest("WithClause", fields, _CTES)
 
 
+_ADDED_COLUMNS: Final = (
+    ("search_clause", "search_seq_column"),
+    ("cycle_clause", "cycle_mark_column"),
+    ("cycle_clause", "cycle_path_column"),
+)
 _MATERIALIZED: Final[Mapping[str, bool | None]] = {
     "CTEMaterializeDefault": None,
     "CTEMaterializeAlways": True,

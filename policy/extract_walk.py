@@ -99,11 +99,26 @@ class Environment:
 class CteInfo:
     """A CTE while the walk is under way. ``query`` is known once its body is entered."""
 
-    __slots__ = ("column_aliases", "entered", "materialized", "name", "query", "recursive")
+    __slots__ = (
+        "added_columns",
+        "column_aliases",
+        "entered",
+        "materialized",
+        "name",
+        "query",
+        "recursive",
+    )
 
-    def __init__(self, name: str, column_aliases: tuple[str, ...], materialized: bool | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        column_aliases: tuple[str, ...],
+        materialized: bool | None,
+        added_columns: tuple[str, ...],
+    ) -> None:
         self.name = name
         self.column_aliases = column_aliases
+        self.added_columns = added_columns
         self.materialized = materialized
         self.query: int | None = None
         self.recursive = False

@@ -247,6 +247,8 @@ class Cte:
     recursive: bool = False
     materialized: bool | None = None
     column_aliases: tuple[str, ...] = ()
+    added_columns: tuple[str, ...] = ()
+    """What SEARCH and CYCLE add after the query's own columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,9 +206,8 @@ class Scopes:
         cte = self._ctes.get(query.index)
         if cte is not None:
             offer = offer.renamed(cte.column_aliases)
-            if cte.recursive:
-                # SEARCH and CYCLE add columns that no fact names.
-                offer = Offer(offer.columns, True, offer.values)
+            added = [OfferedColumn(name, NOTHING) for name in cte.added_columns]
+            offer = Offer([*offer.columns, *added], offer.open, offer.values)
         return offer
 
     def _outputs(self, query: Query) -> Offer:
