@@ -459,6 +459,8 @@ _NEGATIVE_FORMS: Mapping[tuple[str, str], str] = {
     ("kind", "AEXPR_DISTINCT"): "AEXPR_NOT_DISTINCT",
 }
 """Field and value of a negative form -> the value of its affirmative."""
+_NAMES = {"AEXPR_BETWEEN": "BETWEEN", "AEXPR_BETWEEN_SYM": "BETWEEN SYMMETRIC"}
+"""Affirmative forms whose name the grammar changes with them."""
 _NEGATIVE_SYMBOLS = {"<>": "=", "!~~": "~~", "!~~*": "~~*", "!~": "~", "!~*": "~*"}
 
 
@@ -491,7 +493,8 @@ def _affirmed(node: Node, wanted: bool) -> tuple[Node, bool]:
     for field in ("nulltesttype", "booltesttype", "kind"):
         positive = _NEGATIVE_FORMS.get((field, fields.get(field, "")))
         if positive is not None:
-            return {kind: {**fields, field: positive}}, not wanted
+            name = {"name": [{"String": {"sval": _NAMES[positive]}}]} if positive in _NAMES else {}
+            return {kind: {**fields, field: positive, **name}}, not wanted
     if kind == "A_Expr" and fields["kind"] in (
         "AEXPR_OP",
         "AEXPR_IN",

@@ -47,7 +47,8 @@ def _message_level(values: tuple[str, ...], policy: Policy) -> str | None:  # no
 
 def _within_relations(values: tuple[str, ...], policy: Policy) -> str | None:
     for place, schema in enumerate(values):
-        if schema == "pg_catalog" and place == 0:
+        if (schema == "pg_catalog" and place == 0) or schema == "":
+            # SET search_path = '' is how a session asks for no schema at all.
             continue
         if schema == "pg_catalog":
             return "pg_catalog may only stand first, so that nothing shadows a built-in name"

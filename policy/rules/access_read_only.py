@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policy.facts import Facts, TransactionKind
+from policy.facts import Facts, SettingHow, TransactionKind
 from policy.model import DANGER, WRITES, Access, Halt, Policy, RuleLevel, Violation
 from policy.names import Names
 from policy.settings import judge_read_only
@@ -58,7 +58,8 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:  #
                 halt=Halt.CLASS_NOT_REPAIRABLE,
             )
     for setting in facts.settings:
-        if setting.name is not None:
+        # Transaction modes have been told above, in the words the agent used.
+        if setting.how is not SettingHow.TRANSACTION:
             violation = judge_read_only(setting, policy)
             if violation is not None:
                 yield violation

@@ -148,8 +148,8 @@ class _Reader:
     def _unqualified(self, ref: ColumnRef, query: int) -> Iterator[Violation]:
         name = ref.name or ""
         outputs = self._facts.queries[query].outputs
-        if ref.alone and ref.clause == "order" and any(output.name == name for output in outputs):
-            # ORDER BY prefers an output's name to an input's (findTargetlistEntrySQL92 in parse_clause.c).
+        if ref.alone and ref.clause in ("order", "distinct") and any(o.name == name for o in outputs):
+            # Both prefer an output's name to an input's (findTargetlistEntrySQL92 in parse_clause.c).
             return
         for scope in self._scopes(query):
             for source in scope.sources:

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from policy import builtin
 from policy.builtin_symbols import OPERATORS, TYPES
 from policy.facts import CallKind, Facts, FunctionRef, OperatorRef, TypeRef
-from policy.model import Pattern, Policy, RuleLevel, Violation
+from policy.model import Pattern, Policy, RuleLevel, StatementClass, Violation
 from policy.names import Names, QualifiedName
 from policy.rules.session_undo import unlocks
 
@@ -48,8 +48,11 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
         yield from judge(function, names, policy)
     for operator in facts.operators:
         yield from _operator(operator, policy)
+    defines = StatementClass.DDL in facts.classes
     for type_ref in facts.types:
-        yield from _cast(type_ref, names, policy)
+        # Outside a definition, a type is named for values to be read into: PREPARE p (t), AS r (x t).
+        if type_ref.cast or not defines:
+            yield from _cast(type_ref, names, policy)
 
 
 def _call(ref: FunctionRef, names: Names, policy: Policy) -> Iterator[Violation]:
@@ -103,7 +106,7 @@ def _operator(ref: OperatorRef, policy: Policy) -> Iterator[Violation]:
 
 
 def _cast(ref: TypeRef, names: Names, policy: Policy) -> Iterator[Violation]:
-    if not ref.cast or (ref.schema in _OWN and _is_own_type(ref.name)):
+    if ref.schema in _OWN and _is_own_type(ref.name):
         return
     # f(x) and x::f are one thing to PostgreSQL where f is a type, so one permission covers both.
     candidates = _candidates(FunctionRef(ref.name, ref.schema, arguments=1), names)
