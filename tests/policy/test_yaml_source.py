@@ -149,10 +149,12 @@ REFUSED = {
     "unquoted at": (b"a: @b\n", (1, 4), "a", "put it in quotes"),
     "unquoted backtick": (b"a: `b`\n", (1, 4), "a", "put it in quotes"),
     "unquoted percent": (b"a: %b\n", (1, 4), "a", "put it in quotes"),
-    "unknown escape": (b'a: "\\@"\n', (1, 6), "a", "unknown escape"),
+    "unknown escape": (b'a: "\\@"\n', (1, 6), "a", "while scanning a double-quoted scalar, found unknown"),
     "escape beyond Unicode": (b'a: "\\UFFFFFFFF"\n', (1, 7), "a", "not valid YAML"),
     "escape of a surrogate": (b'a: "\\ud800"\n', (1, 4), "a", "no character"),
     "escape of NUL": (b'a: "\\0"\n', (1, 4), "a", "no character"),
+    "alias alone": (b"*a", (1, 1), "", "alias"),
+    "tag alone": (b"!!str a", (1, 1), "", "tag"),
     "alias as a key": (b"*a : 1\n", (1, 1), "", "alias"),
     "duplicate by different spelling": (b"1: a\n'1': b\n", (2, 1), "1", "line 1 and on line 2"),
 }
@@ -166,6 +168,14 @@ def test_what_is_not_taken_is_refused_at_its_place(
 
     assert says in fault.message
     assert ((fault.line, fault.column), fault.path, fault.source) == (at, path, "f.yaml")
+
+
+@pytest.mark.parametrize("key", ["*a ", "<<", "b", "!!str k", "&a k", '"\\0"'])
+def test_the_value_of_a_refused_key_is_dropped_with_it(key: str) -> None:
+    document = read(f"b: 1\n{key}: {{c: d}}\ne: 2", "f")
+
+    assert len(document.report.found) == 1
+    assert plain(document.root) == {"b": 1, "e": 2}
 
 
 def test_an_alias_bomb_is_refused_unexpanded() -> None:
