@@ -56,6 +56,8 @@ def select(walk: Walk, fields: Fields, parent: Scope | None, only_values: bool =
         if field in fields:
             value = fields[field]
             (walk.all_in_clause if isinstance(value, list) else walk.in_clause)(name, value)
+    for target in fields.get("targetList", ())[:1]:
+        scope.position = walk.position(target["ResTarget"])
     _size(scope, fields)
     walk.rest("SelectStmt", fields, _SELECT_DONE)
     walk.depth -= 1
@@ -69,17 +71,24 @@ def _size(scope: Scope, fields: Fields) -> None:
     scope.outputs = tuple(output(target["ResTarget"]) for target in targets)
     scope.distinct = "distinctClause" in fields
     scope.values_rows = len(fields.get("valuesLists", ()))
-    scope.position = None
     if "limitCount" in fields:
-        count = fields["limitCount"]
-        scope.limit = _whole_number(constant(count))
-        scope.limit_parameter = count.get("ParamRef", {}).get("number")
-        ties = fields.get("limitOption") == "LIMIT_OPTION_WITH_TIES"
-        scope.limited = _surely_not_null(count) and not (ties and _orders_nothing(fields))
+        _limit(scope, fields)
     if scope.arms or scope.may_return_set:
         return
     aggregates = (scope.aggregates or "havingClause" in fields) and "groupClause" not in fields
     scope.one_row = scope.values_rows == 1 if scope.values_rows else aggregates or "fromClause" not in fields
+
+
+def _limit(scope: Scope, fields: Fields) -> None:
+    count = fields["limitCount"]
+    parameters = {node["ParamRef"]["number"] for node in inner_nodes(count) if "ParamRef" in node}
+    ties = fields.get("limitOption") == "LIMIT_OPTION_WITH_TIES"
+    scope.limit = _whole_number(constant(count))
+    scope.limited = (
+        _surely_not_null(count) and len(parameters) <= 1 and not (ties and _orders_nothing(fields))
+    )
+    if scope.limited:
+        scope.limit_parameter = next(iter(parameters), None)
 
 
 def _whole_number(text: str | None) -> int | None:

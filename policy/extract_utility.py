@@ -18,7 +18,6 @@ from policy.facts import (
     CopyRef,
     Output,
     SessionAction,
-    SessionRef,
     SettingHow,
     SettingRef,
     SourceKind,
@@ -70,24 +69,23 @@ _OFF_WORDS: Final = frozenset({"false", "off"})
 
 def _prepare(walk: Walk, fields: Fields) -> None:
     walk.add_class(StatementClass.PREPARE)
-    walk.session.append(SessionRef(SessionAction.PREPARE, fields["name"]))
+    walk.acts_on_session(SessionAction.PREPARE, fields["name"])
     walk.visit_final(fields["query"])
     walk.rest("PrepareStmt", fields, _QUERY)
 
 
 def _execute(walk: Walk, fields: Fields) -> None:
     walk.add_class(StatementClass.PREPARE)
-    walk.session.append(SessionRef(SessionAction.EXECUTE, fields["name"]))
+    walk.acts_on_session(SessionAction.EXECUTE, fields["name"])
     walk.rest("ExecuteStmt", fields)
 
 
 def _deallocate(walk: Walk, fields: Fields) -> None:
     walk.add_class(StatementClass.PREPARE)
-    position = walk.position(fields)
     if fields.get("isall"):
-        walk.session.append(SessionRef(SessionAction.DEALLOCATE_ALL, position=position))
+        walk.acts_on_session(SessionAction.DEALLOCATE_ALL)
     else:
-        walk.session.append(SessionRef(SessionAction.DEALLOCATE, fields["name"], position=position))
+        walk.acts_on_session(SessionAction.DEALLOCATE, fields["name"])
     walk.rest("DeallocateStmt", fields)
 
 
@@ -95,14 +93,14 @@ def _declare(walk: Walk, fields: Fields) -> None:
     walk.add_class(StatementClass.CURSOR)
     if not walk.explains:
         hold = bool(fields.get("options", 0) & CURSOR_OPT_HOLD)
-        walk.session.append(SessionRef(SessionAction.DECLARE, fields["portalname"], hold))
+        walk.acts_on_session(SessionAction.DECLARE, fields["portalname"], hold)
     walk.visit_final(fields["query"])
     walk.rest("DeclareCursorStmt", fields, _QUERY)
 
 
 def _fetch(walk: Walk, fields: Fields) -> None:
     walk.add_class(StatementClass.CURSOR)
-    walk.session.append(SessionRef(SessionAction.FETCH, fields["portalname"]))
+    walk.acts_on_session(SessionAction.FETCH, fields["portalname"])
     walk.rest("FetchStmt", fields)
 
 
@@ -110,7 +108,7 @@ def _close(walk: Walk, fields: Fields) -> None:
     walk.add_class(StatementClass.CURSOR)
     name = fields.get("portalname")
     action = SessionAction.CLOSE_ALL if name is None else SessionAction.CLOSE
-    walk.session.append(SessionRef(action, name))
+    walk.acts_on_session(action, name)
     walk.rest("ClosePortalStmt", fields)
 
 
@@ -162,7 +160,7 @@ def _setting(walk: Walk, fields: Fields, how: SettingHow | None) -> None:
             how or plain,
             values,
             bool(fields.get("is_local")),
-            walk.position(fields),
+            walk.position(fields) or walk.start,
         )
     )
 
@@ -212,7 +210,7 @@ def _transaction_ref(
             _flag(modes.get("transaction_read_only")),
             isolation=modes.get("transaction_isolation"),
             deferrable=_flag(modes.get("transaction_deferrable")),
-            position=position,
+            position=position or walk.start,
             **more,
         )
     )
@@ -265,10 +263,10 @@ def _discard(walk: Walk, fields: Fields) -> None:
     walk.add_class(StatementClass.SET)
     target = fields["target"].removeprefix("DISCARD_").lower()
     if target == "all":
-        walk.session.append(SessionRef(SessionAction.DISCARD_ALL))
-        walk.settings.append(SettingRef(None, SettingHow.RESET_ALL))
+        walk.acts_on_session(SessionAction.DISCARD_ALL)
+        walk.settings.append(SettingRef(None, SettingHow.RESET_ALL, position=walk.start))
     else:
-        walk.session.append(SessionRef(SessionAction.DISCARD, target))
+        walk.acts_on_session(SessionAction.DISCARD, target)
     walk.rest("DiscardStmt", fields)
 
 
@@ -286,7 +284,7 @@ def _notify(walk: Walk, fields: Fields) -> None:
 
 def _channel(walk: Walk, fields: Fields, node: str, action: SessionAction) -> None:
     walk.add_class(StatementClass.NOTIFY)
-    walk.session.append(SessionRef(action, fields.get("conditionname")))
+    walk.acts_on_session(action, fields.get("conditionname"))
     walk.rest(node, fields)
 
 

@@ -23,6 +23,7 @@ from policy.facts import (
     OperatorRef,
     Output,
     RelationRef,
+    SessionAction,
     SessionRef,
     SettingRef,
     Source,
@@ -309,6 +310,9 @@ class Walk:
     def add_write(self, write: Write) -> None:
         if self.running:
             self.writes.append(write)
+
+    def acts_on_session(self, action: SessionAction, name: str | None = None, hold: bool = False) -> None:
+        self.session.append(SessionRef(action, name, hold, self.start))
 
     def open_scope(self, parent: Scope | None) -> Scope:
         """A new query level, current from now on; the caller puts the old one back."""

@@ -208,6 +208,7 @@ def _open_write(
     if "withClause" in fields:
         with_clause(walk, fields["withClause"], parent)
     target = walk.relation(relation, use, scope.index)
+    scope.position = walk.position(relation)
     scope.relation_count = 1
     walk.source(
         scope,

@@ -228,7 +228,7 @@ class Query:
     limit: int | None = None
     """The count, where it is a constant."""
     limit_parameter: int | None = None
-    """The n of ``LIMIT $n``: bound to NULL it is no limit."""
+    """The n of the ``$n`` that the count is or is reckoned from: bound to NULL it is no limit."""
     one_row: bool = False
     """Certain to return at most one row: aggregates without GROUP BY, no set-returning function above them;
     a SELECT without FROM; a single VALUES row."""
@@ -238,6 +238,7 @@ class Query:
     lateral: bool = False
     values_rows: int = 0
     position: int | None = None
+    """Where its select list begins, or its target is named."""
 
 
 @dataclass(frozen=True, slots=True)

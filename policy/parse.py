@@ -51,6 +51,8 @@ _MAX_OPERATOR_WORK: Final = 1 << 22
 _OPERATOR_RUN = re.compile(rb"[-+*/<>=~!@#%^&|`?]{256,}")
 _T = TypeVar("_T")
 _stack_size_lock = threading.Lock()
+_large_texts = threading.BoundedSemaphore(2)
+"""A hostile megabyte was measured to take 0.5 GB while its tree exists: two at a time, the others wait."""
 
 sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION_LIMIT))
 
@@ -87,8 +89,8 @@ def parse(text: bytes | str, max_bytes: int = DEFAULT_MAX_BYTES) -> QueryString:
         return QueryString(sql, failure=ParseFailure("unparsable", error.message, "42601", error.position))
     except (RecursionError, TooDeep):
         return QueryString(sql, failure=_too_deep())
-    except (MemoryError, RuntimeError) as error:
-        # RuntimeError: no thread, or none with so large a stack, could be started.
+    except (MemoryError, RuntimeError, ValueError) as error:
+        # RuntimeError: no thread, or none with so large a stack, could be started. ValueError: no JSON.
         return QueryString(
             sql, failure=ParseFailure("not-understood", f"could not be parsed: {error}", "54001")
         )
@@ -118,6 +120,15 @@ def fingerprint(text: str) -> str | None:
 def normalize(text: str) -> str | None:
     """``text`` with its constants replaced by ``$n``, names and spacing as they are."""
     return _advice(text, _normalize)
+
+
+def trees(text: str) -> tuple[Tree, ...]:
+    """The statement nodes of ``text``, for what ``Facts`` do not hold; () where it cannot be read.
+
+    Locations in them are bytes of ``text``, from 0.
+    """
+    read = _advice(text, _parse_tree)
+    return () if read is None else tuple(raw["stmt"] for raw in read)
 
 
 def _unreadable_bytes(text: bytes | str, error: UnicodeError) -> QueryString:
@@ -172,13 +183,13 @@ def _too_deep() -> ParseFailure:
     return ParseFailure("not-understood", "the statement is nested too deep", "54001")
 
 
-def _advice(text: str, call: Callable[[bytes], str | None]) -> str | None:
+def _advice(text: str, call: Callable[[bytes], _T | None]) -> _T | None:
     try:
         data = text.encode()
         if _guard(data, MAX_ADVICE_BYTES) is not None:
             return None
         return _with_stack(call, data, _ADVICE_STACK)
-    except (GrammarError, UnicodeError, MemoryError, RuntimeError):
+    except (GrammarError, MemoryError, RuntimeError, ValueError):
         return None
 
 
@@ -197,14 +208,15 @@ def _with_stack(call: Callable[[bytes], _T], data: bytes, stack_per_byte: int) -
             errors.append(error)
 
     size = -(-(needed + _INLINE_STACK) // _STACK_STEP) * _STACK_STEP
-    with _stack_size_lock:
-        before = threading.stack_size(size)
-        try:
-            thread = threading.Thread(target=run, name="pg-parse", daemon=True)
-            thread.start()
-        finally:
-            threading.stack_size(before)
-    thread.join()
+    with _large_texts:
+        with _stack_size_lock:
+            before = threading.stack_size(size)
+            try:
+                thread = threading.Thread(target=run, name="pg-parse", daemon=True)
+                thread.start()
+            finally:
+                threading.stack_size(before)
+        thread.join()
     if errors:
         raise errors[0]
     return results[0]

@@ -806,6 +806,9 @@ def test_not_certain_to_be_one_row(sql: str) -> None:
         ("LIMIT '10'", True, 10, None),
         ("LIMIT 5 + 5", True, None, None),
         ("LIMIT $1", True, None, 1),
+        ("LIMIT $1::bigint", True, None, 1),
+        ("LIMIT $2 + 1", True, None, 2),
+        ("LIMIT $1 + $2", False, None, None),
         ("LIMIT ALL", False, None, None),
         ("LIMIT NULL", False, None, None),
         ("LIMIT NULL::bigint", False, None, None),
@@ -821,6 +824,12 @@ def test_not_certain_to_be_one_row(sql: str) -> None:
 def test_limits(clause: str, limited: bool, limit: int | None, parameter: int | None) -> None:
     found = facts(f"SELECT a FROM t {clause}").queries[0]
     assert (found.limited, found.limit, found.limit_parameter) == (limited, limit, parameter)
+
+
+def test_a_query_has_a_place() -> None:
+    found = facts("WITH d AS (DELETE FROM t RETURNING 1) SELECT a, b FROM d")
+    assert [query.position for query in found.queries] == [46, 24]
+    assert facts("TABLE t").queries[0].position is None
 
 
 def test_distinct_locking_and_values() -> None:
@@ -1077,7 +1086,7 @@ def test_transaction_names_and_snapshots() -> None:
 )
 def test_session(sql: str, action: SessionAction, name: str | None) -> None:
     (done,) = facts(sql).session
-    assert (done.action, done.name, done.hold) == (action, name, False)
+    assert (done.action, done.name, done.hold, done.position) == (action, name, False, 1)
 
 
 def test_a_held_cursor_and_one_that_is_only_explained() -> None:
