@@ -185,6 +185,22 @@ SELECT n.id FROM names n JOIN people p USING (id) WHERE p.salary > 1
 SELECT s FROM kept k WHERE k.s > 1
 SELECT p.name FROM people p TABLESAMPLE system (10) WHERE p.id = 1
 SELECT name FROM ONLY people
+SELECT name FROM ONLY (people)
+SELECT a.x, a.name, a.ctid, y FROM people a(x), stock b(y)
+SELECT a.x, place FROM people AS a(x) JOIN stock AS b(x) USING (x)
+WITH q AS (SELECT 1 AS a) UPDATE people SET salary = a FROM q WHERE id = q.a RETURNING q.a, salary
+WITH q AS (SELECT id FROM people) DELETE FROM stock USING q WHERE keeper_id = q.id
+SELECT name FROM people WHERE (SELECT bool_and(on_hand > 0) FROM stock WHERE keeper_id = id)
+SELECT sum(on_hand) OVER (ORDER BY place ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM stock
+SELECT p.name FROM people p, LATERAL (SELECT FROM stock s, LATERAL (SELECT p.id + s.on_hand) r(x) WHERE r.x > 1) q
+SELECT name, count(*) AS c FROM people GROUP BY 1 HAVING count(*) > 1 ORDER BY c DESC, 1
+SELECT (SELECT string_agg(x.place, ',') FROM (SELECT place FROM stock WHERE keeper_id = p.id ORDER BY on_hand) x) FROM people p
+SELECT name FROM people UNION ALL (SELECT place FROM stock ORDER BY on_hand LIMIT 1) ORDER BY 1
+SELECT f.name FROM people f INTERSECT SELECT g.name FROM people g EXCEPT SELECT place FROM stock
+SELECT a.n, b.n FROM (VALUES (1)) a(n) LEFT JOIN (SELECT id AS n FROM people) b USING (n)
+SELECT id, body FROM note NATURAL LEFT JOIN (SELECT id, name FROM people) q WHERE name IS NULL
+SELECT c.relname, a.attname FROM pg_catalog.pg_class c, pg_attribute a WHERE a.attrelid = c.oid AND c.oid = 'app.people'::regclass
+SELECT t.table_name FROM information_schema.tables t WHERE t.table_schema NOT IN ('pg_catalog')
 SELECT moves_old.note FROM moves_old
 SELECT amount FROM moves_new_rest
 SELECT id FROM people ORDER BY 1
@@ -216,6 +232,12 @@ DECLARE c CURSOR FOR SELECT name FROM people
 COPY (SELECT name FROM people) TO STDOUT
 COPY people (id, name) TO STDOUT
 COPY people TO STDOUT
+PREPARE s (int) AS SELECT name FROM people WHERE id = $1
+CREATE TABLE copied AS SELECT name, salary AS s FROM people ORDER BY s
+CREATE VIEW seen (a) AS SELECT name FROM people p WHERE p.salary > 1
+SELECT name INTO copied FROM people
+CREATE TABLE fresh (a int DEFAULT 1, b int CHECK (b > a), LIKE people)
+CREATE INDEX ON people (lower(name)) WHERE salary > 1
 """.strip().splitlines()
 )
 
@@ -291,6 +313,14 @@ MERGE INTO stock s USING moves m ON s.product_id = m.product_id WHEN MATCHED THE
 EXPLAIN SELECT nme FROM people
 COPY (SELECT nme FROM people) TO STDOUT
 COPY people (nme) TO STDOUT
+PREPARE s (int) AS SELECT nme FROM people WHERE id = $1
+CREATE TABLE copied AS SELECT nme FROM people
+CREATE VIEW seen AS SELECT p.nme FROM people p
+SELECT a.id FROM people a(x)
+SELECT x FROM people a(x) JOIN stock b(y) USING (x)
+WITH q AS (SELECT 1 AS a) UPDATE people SET salary = b FROM q WHERE id = q.a
+SELECT name FROM people p JOIN (SELECT id FROM note) n ON n.body = p.name
+SELECT a.m FROM (VALUES (1)) a(n)
 SELECT "Name" FROM people
 SELECT a.id FROM people a JOIN people b ON b.id = c.id
 SELECT name FROM people p WHERE EXISTS (SELECT 1 FROM stock s WHERE s.keeper_id = pp.id)
