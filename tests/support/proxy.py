@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -82,14 +82,18 @@ class RunningProxy:
 
 
 @contextlib.contextmanager
-def run_proxy(database: Database, folder: Path, **sections: Any) -> Iterator[RunningProxy]:
+def run_proxy(
+    database: Database, folder: Path, policies: Mapping[str, str] | None = None, **sections: Any
+) -> Iterator[RunningProxy]:
     """A proxy before ``database`` with the agents reader, writer, trusted and ``*``.
 
+    ``policies`` are the texts of policies by the name of a further agent, whose backend role is shop_app.
     ``sections`` replace those of the configuration; ``backend`` and ``listen`` add to the usual ones.
     """
-    (folder / "reader.yaml").write_text(READER)
-    (folder / "writer.yaml").write_text(WRITER)
-    config = _config(database, sections)
+    policies = policies or {}
+    for agent, text in {"reader": READER, "writer": WRITER, **policies}.items():
+        (folder / f"{agent}.yaml").write_text(text)
+    config = _config(database, policies, sections)
     path = folder / "pgturnstile.yaml"
     path.write_text(json.dumps(config))  # JSON is YAML, without the aliases a dumper would write
     log_path = folder / "proxy.log"
@@ -118,7 +122,7 @@ def run_proxy(database: Database, folder: Path, **sections: Any) -> Iterator[Run
         process.stdout.close()
 
 
-def _config(database: Database, sections: Mapping[str, Any]) -> dict[str, Any]:
+def _config(database: Database, further: Iterable[str], sections: Mapping[str, Any]) -> dict[str, Any]:
     verifier = {"scram": str(Verifier.derive(PASSWORD))}
     reads = {"user": "shop_ro", "password_env": "PASSWORD_SHOP_RO"}
     writes = {"user": "shop_app", "password_env": "PASSWORD_SHOP_APP"}
@@ -132,6 +136,7 @@ def _config(database: Database, sections: Mapping[str, Any]) -> dict[str, Any]:
             "writer": {"auth": verifier, "login": writes, "policy": "writer.yaml"},
             "trusted": {"auth": {"trust": "loopback"}, "login": reads, "policy": "reader.yaml"},
             "*": {"auth": {"backend": "password"}, "policy": "writer.yaml"},
+            **{agent: {"auth": verifier, "login": writes, "policy": f"{agent}.yaml"} for agent in further},
         },
     }
     return {**usual, **{k: v for k, v in sections.items() if k not in ("listen", "backend")}}
