@@ -79,6 +79,7 @@ class Relay:
         self._backend = _BackendSide(self)
         self._unread = 0
         self._cancels = 0
+        self._goodbye = b""
         self._ending = False
         self._draining = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -228,6 +229,7 @@ class Relay:
     def _conclude(self, conclude: Callable[[], list[Effect]], reason: str) -> None:
         """End the session and carry out what it still has to say, come what may."""
         abandoned = self._session.cancellable
+        self._goodbye = _TERMINATE
         try:
             for effect in conclude():
                 if not isinstance(effect, Close):
@@ -264,7 +266,8 @@ class Relay:
             log.warning("cancel failed", connection=self._identity.connection, error=str(error))
 
     def _close_backend(self) -> None:
-        self._backend.say_last(_TERMINATE)
+        if self._goodbye:
+            self._backend.say_last(self._goodbye)
         self._backend.close()
 
     def _set_unread(self, reason: int, holds: bool) -> None:

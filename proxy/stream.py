@@ -70,7 +70,7 @@ class TransportStream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        if len(self._buffer) >= _PAUSE_AT and not self._paused:
+        if len(self._buffer) >= max(_PAUSE_AT, self._wanted) and not self._paused:
             self.transport.pause_reading()
             self._paused = True
         self._wake()
@@ -120,6 +120,7 @@ class TransportStream(asyncio.Protocol):
                 await self._waiter
             finally:
                 self._waiter = None
+                self._wanted = 0
         data = bytes(self._buffer[:size])
         del self._buffer[:size]
         return data
