@@ -1208,6 +1208,11 @@ def test_an_unknown_node_or_field_is_not_understood() -> None:
             }
         },
         {"SelectStmt": {"whereClause": {"FuncCall": {"funcname": [{"NewName": {}}]}}}},
+        {
+            "SelectStmt": {
+                "whereClause": {"FuncCall": {"funcname": [{"String": {"sval": "f"}}, {"NewName": {}}]}}
+            }
+        },
         {"MergeStmt": {}},
         {"SelectStmt": {"targetList": [{"NewTarget": {}}]}},
         {"SelectStmt": {"targetList": 3}},
