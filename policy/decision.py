@@ -6,9 +6,10 @@ the same decision. Knows no sockets, no cache and no wording of rejections (``re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from policy.advisor import conjuncts
 from policy.facts import QueryString
@@ -68,6 +69,8 @@ class Reject:
     repair: RepairTerms
     halt: Halt | None
     failures: tuple[RuleFailure, ...] = ()
+    cost: Mapping[str, Any] | None = None
+    """The price that was too high, as the rejection's Detail tells it."""
 
 
 Decision = Allow | Reject
@@ -88,9 +91,21 @@ def decide(policy: Policy, situation: Situation, query: QueryString) -> Decision
         return Allow(query, statement_class, warnings, failures=failures)
     if policy.mode is Mode.OBSERVE:
         return Allow(query, statement_class, warnings, observed=rejecting, failures=failures)
-    repair = _repair_terms(policy, situation.names, query, statement_class, rejecting)
-    halt = None if repair.allowed else rejecting[0].halt
-    return Reject(query, statement_class, rejecting, repair, halt, failures)
+    return replace(refuse(policy, situation.names, query, rejecting), failures=failures)
+
+
+def refuse(
+    policy: Policy,
+    names: Names,
+    query: QueryString,
+    violations: tuple[Violation, ...],
+    cost: Mapping[str, Any] | None = None,
+) -> Reject:
+    """The refusal that ``violations`` make, the deciding one first; ``cost`` is the plan's price if asked."""
+    statement_class = _statement_class(query)
+    repair = _repair_terms(policy, names, query, statement_class, violations)
+    halt = None if repair.allowed else violations[0].halt
+    return Reject(query, statement_class, violations, repair, halt, cost=cost)
 
 
 def _judge(

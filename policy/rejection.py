@@ -158,7 +158,9 @@ def _detail_of(decision: Reject, rejection_id: str, share: float) -> str:
             "keep": keep if repair.allowed else None,
         },
         "halt": decision.halt,
-        "cost": None,
+        "cost": None
+        if decision.cost is None
+        else {**decision.cost, "locks": listed("locks", decision.cost.get("locks", ()))},
     }
     if left_out:
         detail["left_out"] = left_out
