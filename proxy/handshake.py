@@ -337,12 +337,13 @@ def _refused_by_backend(error: BackendError, proven: Proven) -> RefusedError:
     login = proven.agent.login
     if login is None:
         return RefusedError(text, sqlstate, fields=error.fields)
+    reason = f"{error}: {error.__cause__}" if error.__cause__ is not None else text
     told = text.lower()
     if error.fields and sqlstate.startswith("28"):
         text = "the database refused the login configured for this agent"
     elif error.fields and (login.user.lower() in told or (login.password and login.password.lower() in told)):
         text = "the database refused the session configured for this agent"
-    return RefusedError(text, sqlstate, reason=str(error))
+    return RefusedError(text, sqlstate, reason=reason)
 
 
 def greeting(proven: Proven, session: BackendSession, secret: bytes) -> bytes:

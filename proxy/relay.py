@@ -223,6 +223,13 @@ class Relay:
 
     def _surprised(self, error: Exception) -> None:
         """Whatever went wrong, nothing more passes: both connections end."""
+        if self._frontend.transport.is_closing():
+            # Written to in the moment between its end and the news of it.
+            self.frontend_lost()
+            return
+        if self._backend.transport.is_closing():
+            self.backend_lost()
+            return
         log.error("connection ended by a failure", connection=self._identity.connection, exc_info=error)
         self.end("the proxy failed; the connection is closed", "XX000")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 import signal
 import time
@@ -30,7 +31,7 @@ from proxy.gate import Gate
 from proxy.handshake import Proven, RefusedError
 from proxy.relay import AuditSink, BackendKey, Relay
 from proxy.session import Identity, Session
-from proxy.stream import StreamClosedError, TransportStream
+from proxy.stream import StreamClosedError, TLSFailedError, TransportStream
 from proxy.wire.startup import CancelRequest, NotPostgresError
 
 DRAIN_S: Final = 30.0
@@ -60,7 +61,7 @@ class Server:
         self._mock_secret = secrets.token_bytes(32)
         self._cancels = CancelRegistry()
         self._live: dict[Relay, _Live] = {}
-        self._shaking: set[asyncio.Task[None]] = set()
+        self._shaking: set[asyncio.Task[bool]] = set()
         self._sockets = 0
         self._agents: Counter[str] = Counter()
         self._draining = False
@@ -134,16 +135,24 @@ class Server:
         self._quiet.clear()
         task = asyncio.get_running_loop().create_task(self._serve(stream))
         self._shaking.add(task)
-        task.add_done_callback(self._shaking.discard)
+        task.add_done_callback(functools.partial(self._served, stream))
 
-    async def _serve(self, stream: _Accepted) -> None:
-        """A connection from its first byte until a relay has it, or until it is refused."""
-        handed_over = False
+    def _served(self, stream: _Accepted, task: asyncio.Task[bool]) -> None:
+        self._shaking.discard(task)
+        # A task that is cancelled before its first step has run none of _serve.
+        if task.cancelled() or not task.result():
+            stream.close()
+            self._socket_gone()
+
+    async def _serve(self, stream: _Accepted) -> bool:
+        """A connection from its first byte until a relay has it (True), or until it is refused."""
         try:
-            handed_over = await self._shake_hands(stream)
+            return await self._shake_hands(stream)
         except RefusedError as refusal:
             self._refuse(stream, refusal)
         except NotPostgresError as error:
+            log.info("connection dropped", client=stream.client, reason=str(error))
+        except TLSFailedError as error:
             log.info("connection dropped", client=stream.client, reason=str(error))
         except StreamClosedError as error:
             # Probes connect and close, clients go away to ask for a password: nothing to report.
@@ -155,10 +164,7 @@ class Server:
         except Exception:
             log.exception("handshake failed", client=stream.client)
             self._refuse(stream, RefusedError("the proxy failed; the connection is closed", "XX000"))
-        finally:
-            if not handed_over:
-                stream.close()
-                self._socket_gone()
+        return False
 
     async def _shake_hands(self, stream: _Accepted) -> bool:
         """True when a relay has taken the connection over."""
@@ -341,10 +347,12 @@ async def _run(server: Server, load: Callable[[], Config]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
-    loop.add_signal_handler(signal.SIGHUP, _reload, server, load)
+    reloads = _Reloads(server, load)
+    loop.add_signal_handler(signal.SIGHUP, reloads.ask)
     host, port = await server.start()
     print(f"ready host={host} port={port}", flush=True)
     await asked.wait()
+    reloads.stop()
     log.info("draining", within_s=DRAIN_S)
     draining, urging = loop.create_task(server.drain()), loop.create_task(urged.wait())
     await asyncio.wait({draining, urging}, return_when=asyncio.FIRST_COMPLETED)
@@ -356,14 +364,31 @@ async def _run(server: Server, load: Callable[[], Config]) -> None:
         draining.result()
 
 
-def _reload(server: Server, load: Callable[[], Config]) -> None:
-    """A config with a fault changes nothing: the last good one stays in force."""
-    try:
-        server.replace_config(load())
-    except (InvalidFileError, OSError) as error:
-        log.error("reload failed; the old configuration stays", error=str(error))
-    else:
-        log.info("configuration reloaded")
+class _Reloads:
+    """Loads away from the event loop, one at a time; a config with a fault changes nothing."""
+
+    def __init__(self, server: Server, load: Callable[[], Config]) -> None:
+        self._server = server
+        self._load = load
+        self._asked = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                self._server.replace_config(await asyncio.to_thread(self._load))
+            except (InvalidFileError, OSError) as error:
+                log.error("reload failed; the old configuration stays", error=str(error))
+            else:
+                log.info("configuration reloaded")
 
 
 def _event_loop() -> Callable[[], asyncio.AbstractEventLoop]:

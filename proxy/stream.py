@@ -22,6 +22,10 @@ class StreamClosedError(Exception):
     """The other side is gone, or was cut off."""
 
 
+class TLSFailedError(StreamClosedError):
+    """The two sides could not agree on TLS; the connection is closed."""
+
+
 class Stream(Protocol):
     """One connection, read in exact amounts."""
 
@@ -46,7 +50,7 @@ class Stream(Protocol):
     ) -> None:
         """Go on encrypted. The caller has made sure that nothing is buffered.
 
-        Raises StreamClosedError; the connection is then closed.
+        Raises TLSFailedError or StreamClosedError; the connection is then closed.
         """
 
 
@@ -61,12 +65,13 @@ class TransportStream(asyncio.Protocol):
         self._ended = False
         self._paused = False
         self._encrypted = False
+        self._linger: asyncio.TimerHandle | None = None
 
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        set_no_delay(self.transport)
+        tune(self.transport)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -81,6 +86,8 @@ class TransportStream(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._ended = True
+        if self._linger is not None:
+            self._linger.cancel()
         self._wake()
 
     # the handshake's side
@@ -141,9 +148,12 @@ class TransportStream(asyncio.Protocol):
             transport = await loop.start_tls(
                 self.transport, self, context, server_side=server_side, server_hostname=server_hostname
             )
-        except (OSError, ssl.SSLError) as error:
+        except ssl.SSLError as error:
             self.abort()
-            raise StreamClosedError(f"TLS handshake failed: {error}") from error
+            raise TLSFailedError(f"TLS handshake failed: {error}") from error
+        except OSError as error:
+            self.abort()
+            raise StreamClosedError("connection ended in the TLS handshake") from error
         if transport is None:  # uvloop and asyncio both give None when the peer left meanwhile
             raise StreamClosedError("connection ended in the TLS handshake")
         self._transport = transport
@@ -165,7 +175,7 @@ class TransportStream(asyncio.Protocol):
         """Close once everything written has left, or after ``within_s`` seconds whatever has not."""
         if self._transport is not None:
             self._transport.close()
-            asyncio.get_running_loop().call_later(within_s, self._transport.abort)
+            self._linger = asyncio.get_running_loop().call_later(within_s, self._transport.abort)
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -200,15 +210,16 @@ def is_local(peer: object) -> bool:
     return bool((mapped or address).is_loopback)
 
 
-def set_no_delay(transport: asyncio.BaseTransport) -> None:
-    """Switch Nagle's algorithm off where the transport is TCP.
+def tune(transport: asyncio.BaseTransport) -> None:
+    """Switch Nagle's algorithm off and keep-alive on where the transport is TCP, as PostgreSQL does.
 
-    asyncio does so only for sockets made with an explicit protocol number, and an accepted socket inherits
-    the listener's: left to chance this costs stalls of 40 ms. Raises OSError when the option does not hold.
+    asyncio does the former only for sockets made with an explicit protocol number, and an accepted socket
+    inherits the listener's: left to chance this costs stalls of 40 ms. Raises OSError when it does not hold.
     """
     sock = transport.get_extra_info("socket")
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY):
         raise OSError("TCP_NODELAY does not hold")

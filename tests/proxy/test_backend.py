@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import socket
 import ssl
 import struct
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -374,6 +376,53 @@ def test_nobody_listens() -> None:
     with pytest.raises(BackendError) as caught:
         asyncio.run(attempt())
     assert caught.value.sqlstate == "57P03"
+
+
+@pytest.mark.parametrize("by_socket", [True, False])
+def test_connecting(tmp_path: Path, by_socket: bool) -> None:
+    async def attempt() -> None:
+        heard = asyncio.Queue[bytes]()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heard.put_nowait(await reader.read())
+            writer.close()
+
+        listener = await (
+            asyncio.start_unix_server(serve, tmp_path / ".s.PGSQL.7")
+            if by_socket
+            else asyncio.start_server(serve, "127.0.0.1", 0)
+        )
+        port = 7 if by_socket else listener.sockets[0].getsockname()[1]
+        stream = await backend.connect(Endpoint(str(tmp_path) if by_socket else "127.0.0.1", port))
+        sock = stream.transport.get_extra_info("socket")
+        assert by_socket or sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert stream.local
+        stream.write(b"hello")
+        stream.close()
+        assert await heard.get() == b"hello"
+        listener.close()
+
+    asyncio.run(attempt())
+
+
+def test_a_cancel_ends_when_the_server_hangs_up() -> None:
+    async def attempt() -> None:
+        heard = asyncio.Queue[bytes]()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heard.put_nowait(await reader.readexactly(16))
+            await asyncio.sleep(0.1)
+            heard.put_nowait(b"hung up")
+            writer.close()
+
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        await backend.cancel(Endpoint("127.0.0.1", port), 4711, b"real")
+        assert heard.get_nowait() == startup.encode_cancel(4711, b"real")
+        assert heard.get_nowait() == b"hung up"
+        listener.close()
+
+    asyncio.run(attempt())
 
 
 def test_a_socket_folder() -> None:
