@@ -113,7 +113,6 @@ _COMPLETE: Final = frozenset(
 """Statements whose levels say all that a name in them may mean. Elsewhere there are parameters of a function,
 OLD and NEW of a rule, columns of a table that is being defined."""
 
-_MAY_NAME_OUTPUT: Final = frozenset({"order", "group", "distinct"})
 _SEES_A_PART: Final = frozenset({"from", "on"})
 """Clauses that see some of the sources of their own level."""
 
@@ -192,14 +191,16 @@ class _Search:
         items = self._items(ref, levels)
         if not items:
             return self._no_source(ref, levels)
-        found = [reads for item in items if (reads := item.find(name)) is not None]
-        if found:
-            answer = Answer.RESOLVED if len(found) == len(items) else Answer.UNCERTAIN
-            return ColumnAnswer(ref, answer, NOTHING.union(*found))
-        # No such column: x.f may still be f(x), which is handed the whole row.
+        found = [item.find(name) for item in items]
+        if None not in found and not any(item.doubtful for item in items):
+            return ColumnAnswer(ref, Answer.RESOLVED, NOTHING.union(*filter(None, found)))
+        # Where there is no such column x.f may still be f(x), which is handed the whole row.
         if self._may_call(name):
-            whole = NOTHING.union(*(item.offer.everything() for item in items))
-            return ColumnAnswer(ref, Answer.UNCERTAIN, whole)
+            return ColumnAnswer(
+                ref, Answer.UNCERTAIN, NOTHING.union(*(self._field(item, name) for item in items))
+            )
+        if any(reads is not None for reads in found):
+            return ColumnAnswer(ref, Answer.UNCERTAIN, NOTHING.union(*filter(None, found)))
         if any(item.offer.open for item in items):
             return ColumnAnswer(ref, Answer.UNCERTAIN)
         return _unknown_column(ref)
@@ -229,6 +230,10 @@ class _Search:
         return ColumnAnswer(ref, Answer.UNKNOWN, NOTHING, Fault.SOURCE)
 
     def _unqualified(self, ref: ColumnRef, levels: list[Level], name: str) -> ColumnAnswer:
+        output = self._names_output(ref, levels[0], name)
+        if output is Answer.RESOLVED and ref.clause != "group":
+            # Whose own references stand in the select list.
+            return ColumnAnswer(ref, Answer.RESOLVED)
         found: list[Reads] = []
         is_open = False
         for depth, level in enumerate(levels):
@@ -238,41 +243,47 @@ class _Search:
                 is_open = is_open or level.open
                 continue
             found.append(reads)
-            if not _seen_in_part(ref, depth, level):
+            if not level.doubtful and not _seen_in_part(ref, depth, level):
                 break
-        output = self._names_output(ref, levels[0], name)
+        else:
+            # No column is certain: a source of that name may be meant, as a row.
+            found += self._whole_rows(ref, levels, name)
         if found or output is Answer.RESOLVED:
             answer = Answer.UNCERTAIN if is_open and output is not Answer.RESOLVED else Answer.RESOLVED
             return ColumnAnswer(ref, answer, NOTHING.union(*found))
-        rows = self._whole_rows(ref, levels, name)
-        if rows is not None:
-            return ColumnAnswer(ref, Answer.UNCERTAIN if is_open else Answer.RESOLVED, rows)
         if is_open or output is Answer.UNCERTAIN:
             return ColumnAnswer(ref, Answer.UNCERTAIN)
         return _unknown_column(ref)
 
     def _names_output(self, ref: ColumnRef, level: Level, name: str) -> Answer:
-        """Whether an item of ORDER BY, GROUP BY or DISTINCT ON names an output (findTargetlistEntrySQL92)."""
-        if ref.clause not in _MAY_NAME_OUTPUT:
+        """Whether an item of ORDER BY, GROUP BY or DISTINCT ON names an output (findTargetlistEntrySQL92).
+
+        Outputs come before the sources' columns, but for GROUP BY. An item that is not alone there may be one
+        of a ROLLUP, or in an expression, which knows no outputs.
+        """
+        if not (ref.alone or ref.clause == "group"):
             return Answer.UNKNOWN
         offer = self.scopes.offer(level.query.index)
         if offer.find(name) is not None:
-            return Answer.RESOLVED
+            return Answer.RESOLVED if ref.alone else Answer.UNCERTAIN
         return Answer.UNCERTAIN if offer.open else Answer.UNKNOWN
 
-    def _whole_rows(self, ref: ColumnRef, levels: list[Level], name: str) -> Reads | None:
-        """What ``name`` reads as the row of a source; None where no source has that name."""
+    def _whole_rows(self, ref: ColumnRef, levels: list[Level], name: str) -> list[Reads]:
+        """What ``name`` reads as the row of each source it may mean."""
         whole = ColumnRef(None, (name,), query=ref.query, clause=ref.clause)
         items = self._items(whole, levels)
-        if not items:
-            return None
         field = ref.fields[0] if ref.fields else None
-        if field is not None:
-            # (t).column takes one column of the row, unless it is a call with the row.
-            chosen = [item.find(field) for item in items]
-            if all(reads is not None for reads in chosen):
-                return NOTHING.union(*(reads for reads in chosen if reads is not None))
-        return NOTHING.union(*(item.offer.everything() for item in items))
+        if field is None:
+            return [item.offer.everything() for item in items]
+        # (t).column takes one column of the row, unless it is a call with the row.
+        return [self._field(item, field) for item in items]
+
+    def _field(self, item: Item, name: str) -> Reads:
+        """All that ``item.name`` may read: the column, and the row where there may be no such column."""
+        reads = item.find(name)
+        if reads is None or item.doubtful:
+            return (reads or NOTHING) | item.offer.everything()
+        return reads
 
     def _may_call(self, name: str) -> bool:
         """Whether x.name could be a function of, or a cast from, a row."""

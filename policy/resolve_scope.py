@@ -29,6 +29,8 @@ SYSTEM_COLUMNS: Final = frozenset({"tableoid", "xmax", "cmax", "xmin", "cmin", "
 """``SysAtt`` in heap.c"""
 _WITH_SYSTEM_COLUMNS: Final = frozenset(RelationKind) - {RelationKind.VIEW, RelationKind.COMPOSITE}
 _VALUES_COLUMN: Final = re.compile(r"column[1-9][0-9]*")
+_TAKES_ARGUMENTS: Final = frozenset({SourceKind.FUNCTION, SourceKind.TABLE_FUNCTION})
+_OF_A_RELATION: Final = frozenset({SourceKind.RELATION, SourceKind.EXCLUDED, SourceKind.OLD_NEW})
 _SEEN_ONLY_BY_NAME: Final = frozenset({SourceKind.EXCLUDED, SourceKind.OLD_NEW})
 _ORDINALITY: Final = "ordinality"
 _RECORD: Final = QualifiedName(PG_CATALOG, "record")
@@ -86,6 +88,11 @@ class Item:
     hidden: bool = False
     """Under a join that has an alias: qualifies nothing any more."""
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether it may be another relation, which need not have the columns listed."""
+        return self.kind in _OF_A_RELATION and self.offer.open
+
     def find(self, name: str) -> Reads | None:
         found = self.offer.find(name)
         return self.system_column(name) if found is None else found
@@ -116,7 +123,12 @@ class Level:
     natural: set[ColumnId] = field(default_factory=set)
     """What NATURAL joins compare."""
     partly_seen: bool = False
-    """Whether something in its FROM sees a part of it only: an ON condition, a function's argument."""
+    """Whether something in its FROM sees a part of it only: an ON condition, a function's or a sample's
+    argument, a LATERAL sub-select."""
+
+    @property
+    def doubtful(self) -> bool:
+        return any(item.doubtful for item in self.items)
 
     @property
     def open(self) -> bool:
@@ -271,11 +283,13 @@ class _Building:
         for at, source in enumerate(self.query.sources):
             item = self._item(source)
             self.level.items.append(item)
-            if source.kind is SourceKind.FUNCTION or source.kind is SourceKind.TABLE_FUNCTION:
-                self.level.partly_seen = True
+            self.level.partly_seen |= source.lateral or source.kind in _TAKES_ARGUMENTS
             if source.kind not in _SEEN_ONLY_BY_NAME:
                 units[at] = item.offer
         sources = list(self.level.items)
+        self.level.partly_seen |= any(
+            call.in_from and call.query == self.query.index for call in self.scopes.facts.functions
+        )
         # A join stands before the joins inside it: from the last to the first is from the inside out.
         for join in reversed(self.scopes.facts.joins):
             if join.query == self.query.index:

@@ -325,6 +325,8 @@ SELECT "Name" FROM people
 SELECT a.id FROM people a JOIN people b ON b.id = c.id
 SELECT name FROM people p WHERE EXISTS (SELECT 1 FROM stock s WHERE s.keeper_id = pp.id)
 SELECT count(*) FROM people GROUP BY nothing
+SELECT name AS n FROM people ORDER BY n || 'x'
+SELECT DISTINCT ON (lower(n)) name AS n FROM people
 SELECT rank() OVER (ORDER BY nothing) FROM people
 SELECT rank() OVER (ORDER BY r) AS r FROM people
 SELECT DISTINCT ON (nothing) name FROM people
