@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from policy.decision import Reject
+from policy.decision import Allow, Decision, Reject
 from policy.facts import QueryString, SessionAction, SessionRef
-from policy.model import RepairTerms, StatementClass, Violation
+from policy.model import Mode, RepairTerms, StatementClass, Violation
 from policy.names import PathNames
 from policy.rejection import reject
 from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
@@ -95,6 +95,7 @@ class Session:
         message_bytes: int,
     ) -> None:
         self._gate = gate
+        self._observes = gate.policy.mode is Mode.OBSERVE
         self._identity = identity
         self._clock = clock
         self._frontend = FrontendFrames(message_bytes)
@@ -359,18 +360,13 @@ class Session:
         return None
 
     def _on_function_call(self, _data: bytes, _body: int, _end: int) -> bytes | None:
-        return self._refuse_query(
-            self._refusal(
-                Violation(
-                    "protocol-not-offered",
-                    "FunctionCall carries no SQL that could be judged",
-                    "Call the function in a SELECT. Do not retry this message.",
-                    sqlstate="0A000",
-                ),
-                StatementClass.CALL,
-                QueryString(""),
-            )
+        violation = Violation(
+            "protocol-not-offered",
+            "FunctionCall carries no SQL that could be judged",
+            "Call the function in a SELECT. Do not retry this message.",
+            sqlstate="0A000",
         )
+        return self._settle_query(self._objection(violation, StatementClass.CALL, QueryString("")))
 
     def _on_copy_data(self, _data: bytes, _body: int, _end: int) -> bytes | None:
         return None
@@ -421,7 +417,7 @@ class Session:
         for name in ruling.executes:
             prepared = self._names.statements.get(name.encode())
             if prepared is None:
-                return self._refusal(
+                return self._objection(
                     Violation(
                         "not-understood",
                         f'prepared statement "{name}" does not exist',
@@ -438,9 +434,11 @@ class Session:
                     return prepared
         return ruling
 
-    def _refusal(self, violation: Violation, statement_class: StatementClass, query: QueryString) -> Ruling:
-        """A ruling that the session itself makes."""
-        decision = Reject(query, statement_class, (violation,), RepairTerms(), violation.halt)
+    def _objection(self, violation: Violation, statement_class: StatementClass, query: QueryString) -> Ruling:
+        """A ruling that the session itself makes: a refusal, unless the policy only observes."""
+        decision: Decision = Reject(query, statement_class, (violation,), RepairTerms(), violation.halt)
+        if self._observes:
+            decision = Allow(query, statement_class, observed=(violation,))
         return Ruling(decision, self._gate.policy, query.sql.encode(), self._paths)
 
     def _apply(self, ruling: Ruling) -> Undo | None:
@@ -679,7 +677,7 @@ class Session:
 
     def _check_parameter(self, body: bytes) -> None:
         name, value = wire.decode_parameter_status(body)
-        if _PINNED.get(name, value) != value:
+        if _PINNED.get(name, value) != value and not self._observes:
             raise LookupError(f"{name} changed to {value}")
 
     # --- ends -----------------------------------------------------------------------------------------------
@@ -736,6 +734,7 @@ _COMPLETES: Final = {
     (Owed.QUERY, ord("G")): "copy_in",
     (Owed.QUERY, ord("H")): "more",
     (Owed.QUERY, ord("c")): "more",
+    (Owed.QUERY, ord("V")): "more",
 }
 """What each backend message is to the reply at the head; a pair that is not here is a surprise."""
 

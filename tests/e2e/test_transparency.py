@@ -1,0 +1,196 @@
+"""An agent whose policy only observes sees what it would see without the proxy, to the last field.
+
+Random conversations are held twice, with the server and through the proxy, and compared at the level of
+libpq. Tables are temporary, so that both begin alike and leave nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from psycopg.conninfo import make_conninfo
+
+from tests.support.postgres import Server
+from tests.support.proxy import RunningProxy, run_proxy
+from tests.support.transcript import (
+    CopyIn,
+    CopyOut,
+    DescribePortal,
+    DescribeStatement,
+    Extended,
+    Pipeline,
+    Prepare,
+    Run,
+    Simple,
+    Step,
+    Witness,
+)
+
+OBSERVER = """
+version: 1
+name: observer
+mode: observe
+multiple: judged
+access: read_write
+statements: {select: allow}
+relations: {allow: []}
+functions: {allow: []}
+"""
+
+BEGINNING = Simple(
+    "CREATE TEMP TABLE t (id int PRIMARY KEY, a text NOT NULL DEFAULT 'x' CHECK (a <> ''), b numeric(6, 2)); "
+    "CREATE TEMP TABLE u (t_id int REFERENCES t DEFERRABLE INITIALLY DEFERRED, v jsonb); "
+    "INSERT INTO t SELECT n, 'row ' || n, n * 1.5 FROM generate_series(1, 5) n"
+)
+
+QUERIES = (
+    "",
+    "-- nothing",
+    ";;",
+    "SELECT",
+    "SELECT 1",
+    "TABLE t ORDER BY id",
+    "SELECT 1; SELECT 1/0; SELECT 2",
+    "SELECT 1; SELEC 2",
+    "SELEC 1",
+    "SELECT 'unfinished",
+    'SELECT "grüße 💡", nowhere FROM t',
+    "SELECT * FROM t WHERE id = (SELECT 'y'::int)",
+    "SELECT a, count(*), sum(b) FROM t GROUP BY a ORDER BY a",
+    "SELECT n, repeat('y', n * 1000) FROM generate_series(1, 40) n",
+    "SELECT 1 / (3 - n) FROM generate_series(1, 5) n",
+    "INSERT INTO t VALUES (6, 'six')",
+    "INSERT INTO t VALUES (1, 'again')",
+    "INSERT INTO t (id, a) VALUES (7, ''), (8, NULL)",
+    "INSERT INTO t VALUES (9, 'nine', 12345.67) RETURNING *",
+    "INSERT INTO u VALUES (99, '{}')",
+    "UPDATE t SET b = b + 1 RETURNING id, b",
+    "DELETE FROM t WHERE id > 4",
+    "DELETE FROM u",
+    "TRUNCATE u",
+    "BEGIN",
+    "BEGIN; INSERT INTO t VALUES (10, 'ten'); COMMIT",
+    "BEGIN; SELECT 1/0; COMMIT",
+    "INSERT INTO t VALUES (11, 'lost'); SELECT 1/0",
+    "START TRANSACTION ISOLATION LEVEL SERIALIZABLE READ ONLY",
+    "COMMIT",
+    "COMMIT AND CHAIN",
+    "ROLLBACK",
+    "SAVEPOINT s",
+    "ROLLBACK TO s",
+    "RELEASE s",
+    "SET CONSTRAINTS ALL IMMEDIATE",
+    "SET TimeZone = 'Asia/Tokyo'",
+    "SET LOCAL application_name = 'local'",
+    "SET search_path = pg_temp, public",
+    "SET search_path = nowhere",
+    "SELECT set_config('search_path', 'public', false)",
+    "SET DateStyle = 'German'",
+    "SET nothing = 1",
+    "RESET ALL",
+    "SHOW search_path",
+    "SHOW TimeZone; SHOW DateStyle",
+    "DISCARD PLANS",
+    "SELECT now() - now(), current_setting('TimeZone')",
+    "DECLARE c SCROLL CURSOR FOR SELECT * FROM t ORDER BY id",
+    "DECLARE h CURSOR WITH HOLD FOR SELECT n FROM generate_series(1, 9) n",
+    "FETCH 2 FROM c",
+    "FETCH BACKWARD 1 FROM c",
+    "FETCH 3 FROM h",
+    "MOVE 2 IN h",
+    "CLOSE c",
+    "CLOSE ALL",
+    "PREPARE p (int) AS SELECT $1 + 1",
+    "EXECUTE p(41)",
+    "EXECUTE p",
+    "EXECUTE s1(2)",
+    "DEALLOCATE p",
+    "DEALLOCATE ALL",
+    "EXPLAIN (COSTS off) SELECT * FROM t WHERE id = 1",
+    "DO $$ BEGIN RAISE NOTICE 'told % times', 3; RAISE WARNING 'ähem' USING HINT = 'h', DETAIL = 'd'; END $$",
+    "DO $$ BEGIN RAISE EXCEPTION 'own' USING ERRCODE = 'XY123', COLUMN = 'c', TABLE = 't'; END $$",
+    "DROP TABLE IF EXISTS never_there",
+    "CREATE TEMP TABLE made AS SELECT 1 AS one",
+    "DROP TABLE made",
+    "ALTER TABLE t ADD COLUMN added int DEFAULT 3",
+    "LISTEN channel",
+    "NOTIFY channel, 'payload'",
+    "UNLISTEN *",
+    "COPY t (id, a) TO STDOUT",
+    "COPY t (id, a) FROM STDIN",
+    "COPY (SELECT 1/0) TO STDOUT",
+    "VACUUM t",
+)
+PARAMETERISED: tuple[tuple[str, tuple[bytes | None, ...]], ...] = (
+    ("SELECT $1::int + 1", (b"41",)),
+    ("SELECT $1::int + 1", (b"no number",)),
+    ("SELECT $1::int + 1", ()),
+    ("SELECT * FROM t WHERE id = $1 OR a = $2", (b"2", b"row 3")),
+    ("INSERT INTO t VALUES ($1, $2, $3) RETURNING id", (b"20", b"by value", None)),
+    ("UPDATE t SET a = $2 WHERE id = $1", (b"3", "häuser".encode())),
+    ("SELECT $1, $2::bytea", (b"text", b"\\x0001ff")),
+)
+
+simple = st.builds(Simple, st.sampled_from(QUERIES))
+names = st.sampled_from(["", "s1", "s2"])
+piped = st.one_of(
+    st.builds(Extended, st.sampled_from([q for q in QUERIES if not q.startswith("COPY")])),
+    st.builds(lambda q, binary: Extended(q[0], q[1], binary), st.sampled_from(PARAMETERISED), st.booleans()),
+    st.builds(lambda name, q: Prepare(name, q[0]), names, st.sampled_from(PARAMETERISED)),
+    st.builds(
+        Prepare, names, st.sampled_from(["SELECT * FROM t ORDER BY id", "SELEC", "BEGIN", "SELECT 1/0"])
+    ),
+    st.builds(Run, names, st.sampled_from([(), (b"1",), (b"2", b"row")]), st.booleans()),
+    st.builds(DescribeStatement, names),
+    st.builds(DescribePortal, st.sampled_from(["", "c", "h"])),
+)
+rows = st.lists(
+    st.sampled_from(
+        [b"30\tthirty\n", b"31\tthir", b"ty-one\n", b"1\tagain\n", b"broken\n", b"32\t\\N\n", b""]
+    ),
+    max_size=5,
+)
+copies = st.one_of(
+    st.builds(
+        CopyIn,
+        st.sampled_from(["COPY t (id, a) FROM STDIN", "COPY nowhere FROM STDIN"]),
+        st.builds(tuple, rows),
+        st.sampled_from([None, b"given up"]),
+    ),
+    st.builds(CopyOut, st.sampled_from(["COPY t (id, a) TO STDOUT", "COPY t TO STDOUT (FORMAT binary)"])),
+)
+pipelines = st.builds(
+    lambda parts: Pipeline(tuple(parts)), st.lists(st.one_of(piped, piped, st.none()), max_size=6)
+)
+steps = st.one_of(simple, simple, piped, pipelines, copies)
+
+
+@pytest.fixture(scope="module")
+def observed(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
+    folder = tmp_path_factory.mktemp("observed")
+    policies = {"shop_app": OBSERVER}  # named like its role, which the server reports to the client
+    with postgres.database() as database, run_proxy(database, folder, policies) as running:
+        yield running
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+)
+@given(conversation=st.lists(steps, min_size=1, max_size=14))
+def test_a_conversation_is_the_same_through_the_proxy(
+    observed: RunningProxy, conversation: list[Step]
+) -> None:
+    direct = Witness(observed.database.dsn("shop_app"))
+    proxied = Witness(make_conninfo(**observed.parameters("shop_app")))
+    try:
+        for step in (BEGINNING, *conversation):
+            assert proxied.take(step) == direct.take(step), step
+    finally:
+        direct.close()
+        proxied.close()
