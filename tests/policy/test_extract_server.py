@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import psycopg
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from policy.facts import Facts
 from policy.parse import parse
@@ -48,6 +52,66 @@ def facts(sql: str) -> Facts:
 def test_relations_are_those_that_planning_locks(shop: Database, sql: str) -> None:
     with psycopg.connect(shop.dsn()) as connection:
         connection.execute(f"EXPLAIN {sql}".encode())
+        locked = {name for (name,) in connection.execute(LOCKED)}
+        connection.rollback()
+    assert {relation.name for relation in facts(sql).relations} == locked
+
+
+@st.composite
+def scoped_queries(draw: st.DrawFn) -> str:
+    """Queries whose CTEs bear the names of tables, nested every way that PostgreSQL scopes apart."""
+    aliases = count()
+    table = st.sampled_from(["orders", "products", "customers", "api_keys"])
+
+    def query(depth: int) -> str:
+        simple = f"SELECT 1 AS id FROM {', '.join(item(depth) for _ in range(draw(st.integers(1, 2))))}"
+        if depth <= 0:
+            return simple
+        inner = depth - 1
+        shapes = {
+            "plain": lambda: simple,
+            "with": lambda: with_ctes(inner, ""),
+            "recursive": lambda: with_ctes(inner, "RECURSIVE"),
+            "union": lambda: f"({query(inner)}) UNION ALL ({query(inner)})",
+            "exists": lambda: f"{simple} WHERE EXISTS ({query(inner)})",
+            "scalar": lambda: f"{simple} ORDER BY ({query(inner)} LIMIT 1)",
+        }
+        if depth == DEPTH:
+            shapes["delete"] = lambda: delete(inner)
+        return shapes[draw(st.sampled_from(sorted(shapes)))]()
+
+    def with_ctes(depth: int, recursive: str) -> str:
+        names = draw(st.lists(table, min_size=1, max_size=2, unique=True))
+        bodies = ", ".join(f"{name} AS ({query(depth)})" for name in names)
+        return f"WITH {recursive} {bodies} {query(depth)}"
+
+    def delete(depth: int) -> str:
+        name = draw(table)
+        return f"WITH {name} AS ({query(depth)}) DELETE FROM {name} WHERE id IN ({query(depth)})"
+
+    def item(depth: int) -> str:
+        kind = draw(st.sampled_from(["table", "table", "qualified", "sub-select", "lateral"]))
+        alias = f"a{next(aliases)}"
+        if kind == "table" or depth <= 0:
+            return f"{draw(table)} AS {alias}"
+        if kind == "qualified":
+            return f"public.{draw(table)} AS {alias}"
+        return f"{'LATERAL ' if kind == 'lateral' else ''}({query(depth - 1)}) AS {alias}"
+
+    return query(DEPTH)
+
+
+DEPTH = 3
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(sql=scoped_queries())
+def test_scopes_are_postgresqls(shop: Database, sql: str) -> None:
+    with psycopg.connect(shop.dsn()) as connection:
+        try:
+            connection.execute(f"EXPLAIN {sql}".encode())
+        except psycopg.errors.Error:
+            assume(False)  # a name in a recursion that PostgreSQL does not offer
         locked = {name for (name,) in connection.execute(LOCKED)}
         connection.rollback()
     assert {relation.name for relation in facts(sql).relations} == locked
