@@ -1,5 +1,4 @@
-"""What utility statements mean: their class, what they set, what they do to the session, what they run
-inside.
+"""What utility statements mean: their class, what they set, what they do to the session, what they run.
 
 Handlers for ``extract_walk``; ``HANDLERS`` is the table, ``CLASSES`` the class of every statement that needs
 no handler of its own. Relations that such statements name are mentions with use ``define``.
@@ -418,8 +417,7 @@ def _range_var(walk: Walk, fields: Fields) -> None:
 
 
 def _of_objects(node: str, type_field: str, list_field: str | None, object_field: str | None) -> Handler:
-    """A handler for a statement on objects that are named by lists of strings: DROP, COMMENT, ALTER …
-    OWNER."""
+    """A handler for a statement whose objects are lists of strings: DROP, COMMENT, ALTER … OWNER."""
 
     def handler(walk: Walk, fields: Fields) -> None:
         walk.add_class(StatementClass.DDL)

@@ -2,9 +2,10 @@
 
 Owns the one visit of every field of every node, the refusal of what ``nodes`` does not list, the scopes in
 which names stand, and the recording of relations, columns, functions, operators and types. What a node type
-means is said by the handlers of ``extract_expression``, ``extract_query`` and ``extract_utility``, which this
-module does not know: a handler records what its node says, walks the fields whose order or context matters,
-and gives the node back to ``rest``, which walks every other field. Nothing is left out by forgetting it.
+means is said by the handlers of ``extract_expression``, ``extract_query``, ``extract_write`` and
+``extract_utility``, which this module does not know: a handler records what its node says, walks the fields
+whose order or context matters, and gives the node back to ``rest``, which walks every other field. Nothing is
+left out by forgetting it.
 """
 
 from __future__ import annotations

@@ -97,8 +97,7 @@ def parse(text: bytes | str, max_bytes: int = DEFAULT_MAX_BYTES) -> QueryString:
 
 
 def parse_heavy(text: bytes | str) -> bool:
-    """True where ``parse`` may take milliseconds, so that an event loop should call it from a worker
-    thread."""
+    """True where ``parse`` may take milliseconds: an event loop should call it from a worker thread."""
     return len(text) * _PARSE_STACK > _INLINE_STACK
 
 
@@ -112,8 +111,10 @@ def canonical(text: str) -> str | None:
 
 
 def fingerprint(text: str) -> str | None:
-    """16 hex digits for the shape of ``text``. Groups an audit; merges different names, so it is no cache
-    key."""
+    """16 hex digits for the shape of ``text``; None where it is unparsable or too long.
+
+    Groups an audit. It merges different names, so it is no cache key.
+    """
     return _advice(text, _fingerprint)
 
 
@@ -127,8 +128,13 @@ def trees(text: str) -> tuple[Tree, ...]:
 
     Locations in them are bytes of ``text``, from 0.
     """
-    read = _advice(text, _parse_tree)
-    return () if read is None else tuple(raw["stmt"] for raw in read)
+    try:
+        data = text.encode()
+        if _guard(data, DEFAULT_MAX_BYTES) is not None:
+            return ()
+        return tuple(raw["stmt"] for raw in _with_stack(_parse_tree, data, _PARSE_STACK))
+    except (GrammarError, UnicodeError, RecursionError, MemoryError, RuntimeError):
+        return ()
 
 
 def _unreadable_bytes(text: bytes | str, error: UnicodeError) -> QueryString:
@@ -183,7 +189,7 @@ def _too_deep() -> ParseFailure:
     return ParseFailure("not-understood", "the statement is nested too deep", "54001")
 
 
-def _advice(text: str, call: Callable[[bytes], _T | None]) -> _T | None:
+def _advice(text: str, call: Callable[[bytes], str | None]) -> str | None:
     try:
         data = text.encode()
         if _guard(data, MAX_ADVICE_BYTES) is not None:
