@@ -31,5 +31,9 @@ def _load() -> dict[str, frozenset[str]]:
 _SECTIONS = _load()
 OPERATORS = _SECTIONS["operators"]
 """Symbols of the operators of pg_catalog. Another schema may hold an operator of the same symbol."""
+INFORMATION_SCHEMA_TYPES = frozenset(
+    {"cardinal_number", "character_data", "sql_identifier", "time_stamp", "yes_or_no"}
+)
+"""The domains of information_schema, whose checks call nothing (information_schema.sql)."""
 TYPES = _SECTIONS["types"]
 """Names of the types of pg_catalog, less arrays and the rows of catalogs."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 
 from policy import builtin
@@ -53,6 +52,7 @@ _NEVER_NEGATIVE = frozenset(
         "cardinality",
         "char_length",
         "character_length",
+        "count",
         "json_array_length",
         "jsonb_array_length",
         "length",
@@ -124,11 +124,20 @@ def covers(atoms: Sequence[tuple[str, Constant]]) -> bool:
 
 
 def _cover_the_line(atoms: Sequence[tuple[str, Fraction]]) -> bool:
-    """Every bound, every gap between two of them, and both ends."""
-    bounds = sorted({bound for _, bound in atoms})
-    probes = [bounds[0] - 1, *bounds, bounds[-1] + 1]
-    probes += [(low + high) / 2 for low, high in pairwise(bounds)]
-    return all(any(HOLDS[symbol](probe - bound) for symbol, bound in atoms) for probe in probes)
+    """Whether rays, points and all-but-points leave no number out; between two numbers there are others."""
+    bounds: dict[str, set[Fraction]] = {symbol: set() for symbol in HOLDS}
+    for symbol, bound in atoms:
+        bounds[symbol].add(bound)
+    spared = bounds["<>"]
+    if len(spared) > 1:
+        return True
+    for number in spared:
+        return any(HOLDS[symbol](number - bound) for symbol, bound in atoms)
+    below, above = bounds["<"] | bounds["<="], bounds[">"] | bounds[">="]
+    if not below or not above:
+        return False
+    last, first = max(below), min(above)
+    return first < last or (first == last and last in bounds["<="] | bounds[">="] | bounds["="])
 
 
 def _surely_differ(one: Constant, other: Constant) -> bool:
@@ -164,13 +173,18 @@ def above_least(node: Node, symbol: str, bound: Constant | None) -> bool:
         return False
     if bound.value == "" and bound.typed is None:
         return symbol == ">="
-    kind, fields = kind_of(plain(node))
-    if kind != "FuncCall" or names_of(fields.get("funcname", ()))[-1:] not in {(n,) for n in _NEVER_NEGATIVE}:
-        return False
-    number = as_number(bound)
+    number = as_number(bound) if _is_never_negative(node) else None
     if number is None:
         return False
     return (symbol == ">=" and number <= 0) or (symbol in (">", "<>") and number < 0)
+
+
+def _is_never_negative(node: Node) -> bool:
+    kind, fields = kind_of(plain(node))
+    if kind == "SubLink" and fields.get("subLinkType") == "EXPR_SUBLINK":
+        targets = fields["subselect"]["SelectStmt"].get("targetList", ())
+        kind, fields = kind_of(targets[0]["ResTarget"]["val"]) if len(targets) == 1 else ("", {})
+    return kind == "FuncCall" and names_of(fields["funcname"])[-1] in _NEVER_NEGATIVE
 
 
 def null_only_for_null(node: Node) -> bool:

@@ -127,7 +127,7 @@ def plain(node: Node) -> Node:
             inner = selected_value(fields.get("subselect", {}))
         elif kind == "CoalesceExpr":
             # Equal to its first argument for every row where that is not null.
-            inner = next(iter(fields.get("args", ())), None)
+            inner = next((arg for arg in fields["args"] if constant(arg) != Constant(None)), None)
         if inner is None:
             return node
         node = inner

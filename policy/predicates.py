@@ -99,6 +99,28 @@ def narrowing(condition: Node | None, target: Iterable[str], relation: str | Non
         return Narrowing.UNDECIDED
 
 
+def has_alternatives(condition: Node, most_nodes: int) -> bool:
+    """True for a condition of at most ``most_nodes`` nodes that is more than comparisons joined by AND."""
+    waiting: list[object] = [condition]
+    found = False
+    while waiting and most_nodes >= 0:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(node)
+        elif isinstance(node, Mapping):
+            most_nodes -= 1
+            found = (
+                found
+                or node.get("boolop") in ("OR_EXPR", "NOT_EXPR")
+                or not node.keys().isdisjoint(_BRANCHING)
+            )
+            waiting.extend(value for value in node.values() if isinstance(value, (list, Mapping)))
+    return found and not waiting
+
+
+_BRANCHING = frozenset({"CaseExpr", "CoalesceExpr", "BooleanTest", "SubLink"})
+
+
 def all_of(parts: Iterable[Narrowing]) -> Narrowing:
     """AND: one condition that narrows is enough."""
     return min(parts, default=Narrowing.ALWAYS)
@@ -178,34 +200,41 @@ class _Analysis:
                 compared.setdefault(self._key(atom[0]), []).append(atom[1:])
         return any(covers(atoms) for atoms in compared.values())
 
-    def boolean_test(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:
+    def boolean_test(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002
         test, arg = fields["booltesttype"], fields["arg"]
         if not wanted:
             test = _OPPOSITE_TESTS[test]
         if test in ("IS_TRUE", "IS_FALSE"):
             return self.judge(arg, test == "IS_TRUE")
-        mentioned = self._by_mention(node)
-        if test in ("IS_NOT_TRUE", "IS_NOT_FALSE"):
-            # Also the rows for which it is unknown: at least those of the negation.
-            found = self.judge(arg, test == "IS_NOT_FALSE")
-            return mentioned if found is Narrowing.NEVER and constant(arg) is None else found
-        if test == "IS_NOT_UNKNOWN" and mentioned is Narrowing.NARROWS:
-            return Narrowing.WEAK
-        return mentioned
+        if test in ("IS_UNKNOWN", "IS_NOT_UNKNOWN"):
+            return self._is_null(arg, test == "IS_UNKNOWN", boolean=True)
+        found = self.judge(arg, test == "IS_NOT_TRUE")
+        # Nulls are not true either, so of what holds for every other row they are left.
+        return (
+            self._by_mention(arg) if found is Narrowing.ALWAYS and constant(arg) is None else _opposite(found)
+        )
 
     def null_test(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002
         return self._is_null(fields["arg"], (fields["nulltesttype"] == "IS_NULL") is wanted)
 
-    def _is_null(self, arg: Node, is_null: bool) -> Narrowing:
-        value = constant(arg)
-        if value is not None and value.value is None:
+    def _is_null(self, arg: Node, is_null: bool, boolean: bool = False) -> Narrowing:
+        if self._always_null(arg):
             return Narrowing.ALWAYS if is_null else Narrowing.NEVER
         if self._never_null(arg):
             return Narrowing.NEVER if is_null else Narrowing.ALWAYS
         mentioned = self._by_mention(arg)
-        if mentioned is Narrowing.NARROWS and not is_null and null_only_for_null(arg):
+        if mentioned is Narrowing.NARROWS and not is_null and (boolean or null_only_for_null(arg)):
             return Narrowing.WEAK
         return mentioned
+
+    def _always_null(self, node: Node) -> bool:
+        """NULL, and what is neither true nor false of any row: ``a = NULL``."""
+        value = constant(node)
+        if value is not None:
+            return value.value is None
+        if kind_of(node)[0] not in ("A_Expr", "BoolExpr"):
+            return False
+        return all(self.judge(node, wanted) is Narrowing.NEVER for wanted in (True, False))
 
     def _never_null(self, node: Node) -> bool:
         self._budget.spend()
@@ -228,8 +257,7 @@ class _Analysis:
     def coalesce(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002
         """Its first argument that is not null: what stands behind matters for rows where that is null."""
         for arg in fields["args"]:
-            value = constant(arg)
-            if value is None or value.value is not None:
+            if not self._always_null(arg):
                 return self.judge(arg, wanted)
         return Narrowing.NEVER
 
@@ -251,6 +279,9 @@ class _Analysis:
 
     def _compare(self, left: Node, symbol: str, right: Node, wanted: bool) -> Narrowing:
         self._budget.spend()
+        values = constant(left), constant(right)
+        if any(value is not None and value.value is None for value in values):
+            return Narrowing.NEVER
         if not wanted:
             if symbol not in NEGATED:
                 return _opposite(self._compare(left, symbol, right, True))
@@ -259,9 +290,6 @@ class _Analysis:
         if pairs is not None and symbol in ("=", "<>"):
             parts = [self._compare(one, symbol, other, True) for one, other in pairs]
             return all_of(parts) if symbol == "=" else any_of(parts)
-        values = constant(left), constant(right)
-        if any(value is not None and value.value is None for value in values):
-            return Narrowing.NEVER
         if symbol in HOLDS:
             return self._ordered(left, symbol, right)
         mentioned = self._compared(left, right)
@@ -412,8 +440,12 @@ class _Analysis:
         """``id IN (SELECT id FROM t WHERE …)`` leaves of t what that WHERE leaves."""
         if "whereClause" not in select:
             return Narrowing.ALWAYS
-        return _Analysis(Scope(frozenset({own})), self._relation, self._budget).judge(
-            select["whereClause"], True
+        inner = self._scope.within(frozenset({own}))
+        of_own = _Analysis(Scope(frozenset({own})), self._relation, self._budget)
+        return all_of(
+            of_own.judge(condition, True)
+            for condition in conjuncts(select["whereClause"])
+            if not ties_to_itself(condition, own, inner)
         )
 
 

@@ -82,7 +82,10 @@ RULES: tuple[Rule, ...] = (
 then what the agent may not touch, then how the statement is made."""
 
 BY_NAME: Mapping[str, RulePage] = MappingProxyType({rule.NAME: rule for rule in (*STRING_RULES, *RULES)})
-PRECEDENCE: Mapping[str, int] = MappingProxyType({name: place for place, name in enumerate(BY_NAME)})
+PRECEDENCE: Mapping[str, int] = MappingProxyType(
+    {rule.NAME: place for place, rule in enumerate((*STRING_RULES, *RULES))}
+)
+"""not-understood has two places and takes the later: a statement's purpose comes before its spelling."""
 CONFIGURABLE = frozenset(name for name, rule in BY_NAME.items() if rule.GOVERNED_BY == "rules")
 """The names that ``rules:`` of a policy may give a level."""
 

@@ -39,6 +39,7 @@ _SYSTEM_COLUMNS = frozenset({"ctid", "tableoid", "xmin", "xmax", "cmin", "cmax"}
 _BY_QUALIFIER_ALONE = (SourceKind.EXCLUDED, SourceKind.OLD_NEW)
 _NAME_THEM = "Name the columns you need instead of {what}."
 _LEAVE_OUT = "Leave it out."
+_QUALIFY = "Leave it out; or, if it belongs to another table, put that table's name before it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class _Reader:
 
     def __init__(self, facts: Facts, policy: Policy, guarded: Mapping[int, _Guarded]) -> None:
         self._facts = facts
-        self._by = f"policy {policy.name}"
+        self._policy = policy.name
         self._guarded = guarded
         self._joins: dict[int | None, list[Join]] = {}
         for join in facts.joins:
@@ -152,11 +153,14 @@ class _Reader:
             # Both prefer an output's name to an input's (findTargetlistEntrySQL92 in parse_clause.c).
             return
         for scope in self._scopes(query):
+            rows = [told for source in self._called(scope, name) for told in self._row(source, ref)]
+            if rows:
+                yield from rows
+                return
+            hint = _QUALIFY if len(scope.sources) > 1 else _LEAVE_OUT
             for source in scope.sources:
                 if source.kind not in _BY_QUALIFIER_ALONE:
-                    yield from self._one(source, name, ref.position)
-            for source in self._called(scope, name):
-                yield from self._row(source, ref)
+                    yield from self._one(source, name, ref.position, hint)
             if self._surely_has(scope, name):
                 return
 
@@ -235,10 +239,12 @@ class _Reader:
 
     # Violations ---------------------------------------------------------------------------------------------
 
-    def _one(self, source: Source, column: str, position: int | None) -> Iterator[Violation]:
+    def _one(
+        self, source: Source, column: str, position: int | None, hint: str = _LEAVE_OUT
+    ) -> Iterator[Violation]:
         relation = self._of(source)
         if relation is not None:
-            yield from self._named(relation, column, position)
+            yield from self._named(relation, column, position, hint)
 
     def _everything(self, source: Source, what: str, position: int | None) -> Iterator[Violation]:
         relation = self._of(source)
@@ -248,13 +254,15 @@ class _Reader:
     def _of(self, source: Source) -> _Guarded | None:
         return self._guarded.get(source.relation) if source.relation is not None else None
 
-    def _named(self, relation: _Guarded, column: str, position: int | None) -> Iterator[Violation]:
+    def _named(
+        self, relation: _Guarded, column: str, position: int | None, hint: str = _LEAVE_OUT
+    ) -> Iterator[Violation]:
         rule = relation.hides(column)
         if rule is not None:
             yield self._violation(
                 relation,
-                f"Column {column} of {relation.name} is hidden by {self._by}",
-                _LEAVE_OUT,
+                f"Column {column} of {relation.name} is hidden by policy {self._policy}",
+                hint,
                 rule.line,
                 position=position,
                 column=column,
@@ -263,7 +271,7 @@ class _Reader:
     def _hidden_among(self, relation: _Guarded, what: str, position: int | None) -> Violation:
         return self._violation(
             relation,
-            f"{what[0].upper()}{what[1:]} takes in columns of {relation.name} that {self._by} hides",
+            f"Policy {self._policy} hides columns of {relation.name}, and {what} takes in all of them",
             _NAME_THEM.format(what=what),
             relation.rules[0].line,
             position=position,

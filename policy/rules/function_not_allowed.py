@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy import builtin
-from policy.builtin_symbols import OPERATORS, TYPES
+from policy.builtin_symbols import INFORMATION_SCHEMA_TYPES, OPERATORS, TYPES
 from policy.facts import CallKind, Facts, FunctionRef, OperatorRef, TypeRef
 from policy.model import Pattern, Policy, RuleLevel, StatementClass, Violation
 from policy.names import Names, QualifiedName
@@ -77,11 +77,10 @@ def _is_judged_elsewhere(ref: FunctionRef) -> bool:
 
 def _attribute(ref: FunctionRef, names: Names, policy: Policy) -> Iterator[Violation]:
     """``x.f``, most often a plain column: only what is known to be a function can be held against it."""
-    candidates = tuple(names.functions(ref))
     # A deny pattern with a wildcard is no sign that a function of this name exists.
-    denied = next(
-        (p for p in policy.functions.deny if "*" not in p.name and _matches_any(p, candidates)), None
-    )
+    named = [pattern for pattern in policy.functions.deny if pattern.name == ref.name]
+    candidates = tuple(names.functions(ref)) if named else ()
+    denied = next((pattern for pattern in named if _matches_any(pattern, candidates)), None)
     if denied is not None:
         yield _violation(ref, candidates[0], "the policy denies it", policy, denied.line)
     elif builtin.accepts(ref.name, 1) and not _is_allowed(
@@ -106,7 +105,7 @@ def _operator(ref: OperatorRef, policy: Policy) -> Iterator[Violation]:
 
 
 def _cast(ref: TypeRef, names: Names, policy: Policy) -> Iterator[Violation]:
-    if ref.schema in _OWN and _is_own_type(ref.name):
+    if _is_own_type(ref):
         return
     # f(x) and x::f are one thing to PostgreSQL where f is a type, so one permission covers both.
     candidates = _candidates(FunctionRef(ref.name, ref.schema, arguments=1), names)
@@ -123,9 +122,11 @@ def _cast(ref: TypeRef, names: Names, policy: Policy) -> Iterator[Violation]:
     )
 
 
-def _is_own_type(name: str) -> bool:
+def _is_own_type(ref: TypeRef) -> bool:
+    if ref.schema == builtin.INFORMATION_SCHEMA:
+        return ref.name in INFORMATION_SCHEMA_TYPES
     # PostgreSQL names an array type after its element: _int4.
-    return name in TYPES or (name.startswith("_") and name[1:] in TYPES)
+    return ref.schema in _OWN and (ref.name in TYPES or (ref.name.startswith("_") and ref.name[1:] in TYPES))
 
 
 def _candidates(ref: FunctionRef, names: Names) -> tuple[QualifiedName, ...]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policy.facts import Write
 from policy.parse import parse
-from policy.predicates import Narrowing, narrowing
+from policy.predicates import Narrowing, has_alternatives, narrowing
 
 ALWAYS, WEAK, UNTIED, NARROWS, NEVER = (
     Narrowing.ALWAYS,
@@ -107,6 +107,16 @@ def judge_where(condition: str) -> Narrowing:
         "(a = a)::boolean",
         "(a = a) IS TRUE",
         "(a <> a) IS NOT TRUE",
+        "NULL IS NOT TRUE",
+        "NULL IS NULL",
+        "NULL::boolean IS UNKNOWN",
+        "(a = NULL) IS NOT TRUE",
+        "(a = NULL) IS UNKNOWN",
+        "(a = NULL) IS NULL",
+        "(a AND NULL) IS NULL OR true",
+        "coalesce(a = NULL, true)",
+        "coalesce(NULL, a) = a",
+        "a + NULL IS NULL",
         "(SELECT true)",
         "(SELECT a) = a",
         "(a, b) = (a, b)",
@@ -123,6 +133,7 @@ def judge_where(condition: str) -> Narrowing:
         "t.a IN (SELECT a FROM t WHERE true)",
         "a = ANY (ARRAY(SELECT a FROM t))",
         "(a, b) IN (SELECT a, b FROM t)",
+        "a IN (SELECT s.a FROM t AS s WHERE s.a = t.a)",
         "EXISTS (SELECT 1 FROM t AS s WHERE s.a = t.a)",
         "EXISTS (SELECT FROM t s WHERE t.a = s.a AND s.b = t.b)",
     ],
@@ -155,6 +166,7 @@ def test_always(condition: str) -> None:
         "0 <= length(a)",
         "abs(a) >= 0",
         "a >= ''",
+        "(SELECT count(*) FROM u WHERE u.x = t.a) >= 0",
         "a @> '{}'",
         "a IS NOT NULL OR a = 5",
         "a IS NOT NULL AND now() > '2001-01-01'::timestamptz",
@@ -251,6 +263,7 @@ def test_untied(condition: str) -> None:
         "a IN (SELECT x FROM u)",
         "a NOT IN (SELECT x FROM u)",
         "a IN (SELECT a FROM t WHERE b = 5)",
+        "a IN (SELECT s.a FROM t AS s WHERE s.a = t.a AND s.b = 5)",
         "a IN (SELECT a FROM t ORDER BY b LIMIT 1)",
         "a NOT IN (SELECT min(a) FROM t GROUP BY b)",
         "(a, b) IN (SELECT a, b FROM t WHERE a = 11 ORDER BY b DESC LIMIT 1)",
@@ -281,6 +294,9 @@ def test_narrows(condition: str) -> None:
         "NULL",
         "1 = 2",
         "a = NULL",
+        "NOT a = NULL",
+        "NOT a @> NULL",
+        "NULL IS NOT NULL",
         "a <> a",
         "a < a",
         "a = 1 AND false",
@@ -333,6 +349,23 @@ def test_a_long_chain_is_judged() -> None:
 def test_too_large_a_condition_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("policy.predicates.MAX_NODES", 50)
     assert judge_where(" OR ".join(f"a = {n}" for n in range(100))) is Narrowing.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("a = 1 AND b > 2", False),
+        ("a = 1 OR b > 2", True),
+        ("NOT a = 1", True),
+        ("a = 1 AND coalesce(b, true)", True),
+        ("a IN (SELECT x FROM u)", True),
+        (" OR ".join(f"a = {n}" for n in range(100)), False),
+    ],
+)
+def test_small_conditions_with_alternatives(condition: str, expected: bool) -> None:
+    write, _, _ = write_of(f"DELETE FROM t WHERE {condition}")
+    assert write.where is not None
+    assert has_alternatives(write.where, 120) is expected
 
 
 # Random conditions against SQLite -------------------------------------------------------------------------

@@ -184,6 +184,18 @@ def test_an_unqualified_name_counts_wherever_it_could_be_hidden() -> None:
     assert violations("SELECT pay FROM orders", policy, RULE) == []
 
 
+def test_where_several_tables_could_have_it_the_hint_is_to_say_which() -> None:
+    (found,) = violations("SELECT status FROM customers c JOIN orders o ON true LIMIT 1", policy_of(), RULE)
+    assert "table's name before it" in found.hint
+    (found,) = violations("SELECT status FROM customers", policy_of(), RULE)
+    assert found.hint == "Leave it out."
+
+
+def test_a_whole_row_is_told_as_one_even_under_an_allow_list() -> None:
+    (found,) = violations("SELECT c FROM customers c", policy_of(), RULE)
+    assert "the whole row c takes in all of them" in found.message
+
+
 def test_columns_that_hold_more_than_structure_are_withheld_from_filtered_catalogs() -> None:
     policy = policy_of(READER)
     assert violations("SELECT * FROM pg_roles", policy, RULE)

@@ -82,6 +82,16 @@ def test_what_nobody_understood_is_not_called_a_class() -> None:
     assert [v.rule for v in decision.violations] == [not_understood.NAME]
 
 
+def test_a_class_that_needs_a_person_is_told_before_what_was_not_understood() -> None:
+    (facts,) = parse("DROP TABLE orders").statements
+    unknown = replace(facts, not_understood=NotUnderstood("the field DropStmt.new"))
+    decision = decide(policy_of(), Situation("a", PathNames()), QueryString("x", (unknown,)))
+    assert isinstance(decision, Reject)
+    assert decision.violations[0].rule == "class-not-allowed"
+    assert not_understood.NAME in [v.rule for v in decision.violations]
+    assert decision.halt is Halt.APPROVAL_REQUIRED
+
+
 @pytest.mark.parametrize(
     ("sql", "instead"),
     [
