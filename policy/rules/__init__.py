@@ -4,7 +4,7 @@ Every rule is one module: its docstring is the rule's page (``pgturnstile rules 
 its name in policies and rejections, ``DEFAULT`` its level where a policy says nothing, ``SQLSTATE`` what its
 rejection carries, ``GOVERNED_BY`` the part of a policy that steers it. A rule yields violations and decides
 nothing: every rule sees every statement, and their order changes no decision. A new rule is a module, a line
-in ``RULES`` or ``STRING_RULES``, and its tests.
+in ``RULES``, ``STRING_RULES`` or ``PLAN_RULES``, and its tests.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Protocol
 from policy.facts import Facts, QueryString
 from policy.model import Policy, RuleLevel, Violation
 from policy.names import Names
+from policy.priced import Priced
 from policy.rules import (
     access_read_only,
     class_not_allowed,
     column_not_allowed,
+    cost_over_limit,
     delete_without_where,
     function_not_allowed,
     multiple_statements,
@@ -32,6 +34,7 @@ from policy.rules import (
     unbounded_join,
     unbounded_select,
     unparsable,
+    unpriceable,
     update_without_where,
     weak_predicate,
 )
@@ -60,6 +63,12 @@ class Rule(RulePage, Protocol):
     def check(self, facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]: ...
 
 
+class PlanRule(RulePage, Protocol):
+    """A rule about the plan PostgreSQL made of one statement (``cost.judge``)."""
+
+    def check_plan(self, priced: Priced, policy: Policy) -> Iterator[Violation]: ...
+
+
 STRING_RULES: tuple[StringRule, ...] = (unparsable, statement_too_large, multiple_statements, not_understood)
 
 RULES: tuple[Rule, ...] = (
@@ -81,9 +90,13 @@ RULES: tuple[Rule, ...] = (
 """The order says which violation leads a rejection: first what no rewriting cures (files, class, access),
 then what the agent may not touch, then how the statement is made."""
 
-BY_NAME: Mapping[str, RulePage] = MappingProxyType({rule.NAME: rule for rule in (*STRING_RULES, *RULES)})
+PLAN_RULES: tuple[PlanRule, ...] = (unpriceable, cost_over_limit)
+
+BY_NAME: Mapping[str, RulePage] = MappingProxyType(
+    {rule.NAME: rule for rule in (*STRING_RULES, *RULES, *PLAN_RULES)}
+)
 PRECEDENCE: Mapping[str, int] = MappingProxyType(
-    {rule.NAME: place for place, rule in enumerate((*STRING_RULES, *RULES))}
+    {rule.NAME: place for place, rule in enumerate((*STRING_RULES, *RULES, *PLAN_RULES))}
 )
 """not-understood has two places and takes the later: a statement's purpose comes before its spelling."""
 CONFIGURABLE = frozenset(name for name, rule in BY_NAME.items() if rule.GOVERNED_BY == "rules")

@@ -1,0 +1,337 @@
+"""What to ask PostgreSQL about a statement's price, and what its answer means.
+
+Owns the text of the question, the sum of what the plan rules say of the answer, and the price as the contract
+tells it. Pure: who asks, on which connection and when is the session's business. The question goes as a Parse
+message, which carries one statement, with the agent's own parameter types and bound values; never as text
+glued into a Query.
+
+Asked with VERBOSE, because only that names schemas (a limit on a relation's rows needs the very relation) and
+prints the calls of set-returning functions with bound values in place; measured at a third more planning time
+for a join of four tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import partial
+from typing import Any, Final
+
+from policy import builtin
+from policy.expressions import kind_of, names_of
+from policy.facts import CopyEnd, Facts, RelationRef, SessionAction
+from policy.figures import Figures, Relations, figures
+from policy.model import CostLimits, Policy, RuleLevel, Violation
+from policy.names import Names, PathNames, QualifiedName
+from policy.parse import canonical, normalize, parse, trees
+from policy.plan import Plan
+from policy.priced import PlanCatalog, Priced
+from policy.rules import PLAN_RULES, unpriceable
+from policy.rules.cost_over_limit import Excess, excesses
+from policy.rules.relation_not_allowed import is_allowed
+from policy.sizes import GROWING
+
+PREFIX: Final = "EXPLAIN (FORMAT JSON, VERBOSE) "
+
+MAX_LOCKS: Final = 16
+"""Locks that ``CostVerdict.cost`` names, the strongest: a partitioned table may have thousands."""
+
+_PLANNED: Final = frozenset(
+    {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"}
+    | {"DeclareCursorStmt", "CreateTableAsStmt", "ExecuteStmt"}
+)
+"""Statement nodes that EXPLAIN takes as they are (ExplainableStmt in PostgreSQL's gram.y)."""
+_WRAPPED: Final = {"CopyStmt": "COPY (", "ExplainStmt": "EXPLAIN "}
+"""Statement nodes that hold one, and what stands before it in their canonical text."""
+
+
+_PUBLIC: Final = PathNames()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to ask about one statement.
+
+    ``text`` is one EXPLAIN statement, None where there is nothing to ask. ``offset`` is what a character
+    position in PostgreSQL's error must be lessened by to be one in the query string as sent; None where it
+    cannot be mapped, the text being PostgreSQL's own spelling. ``refused`` and ``warnings`` are known from
+    the text alone; with a refusal nothing is asked, since planning would make the value that it is about.
+
+    ``reusable``: the price is the same whatever values are bound. So it is without parameters, the exact text
+    being the key; with parameters only where every one of a unique key's columns is compared by ``=`` to one
+    value, in a statement of one relation without sub-selects or set-returning calls.
+    """
+
+    text: str | None
+    offset: int | None = None
+    refused: tuple[Violation, ...] = ()
+    warnings: tuple[Violation, ...] = ()
+    reusable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CostVerdict:
+    """``violations`` refuse, ``warnings`` do not. ``cost`` is the object of the rejection's Detail."""
+
+    violations: tuple[Violation, ...]
+    warnings: tuple[Violation, ...]
+    cost: Mapping[str, Any]
+
+
+def question(
+    facts: Facts, policy: Policy, names: Names = _PUBLIC, catalog: Relations | None = None
+) -> Question | None:
+    """What to ask before ``facts``'s statement may run; None where it needs no price.
+
+    ``names`` says what an unqualified relation could be. ``catalog`` None: no price of a statement with
+    parameters is reusable.
+    """
+    if not _limited(policy.cost):
+        return None
+    told = tuple(unpriceable.check_text(facts, policy))
+    told = tuple(v for v in told if v.level is not RuleLevel.OFF)
+    refused = tuple(v for v in told if v.level is RuleLevel.REJECT)
+    warnings = tuple(v for v in told if v.level is RuleLevel.WARN)
+    if refused:
+        return Question(None, refused=refused)
+    asked = _asked(facts)
+    if asked is None or _trivial(facts):
+        return Question(None, warnings=warnings) if warnings else None
+    text, offset = asked
+    if text is None:
+        return Question(None, refused=(_not_taken_apart(facts, policy),))
+    return Question(text, offset, warnings=warnings, reusable=_reusable(facts, names, catalog))
+
+
+def judge(
+    plan: Plan, facts: Facts, policy: Policy, today: date, catalog: PlanCatalog | None = None
+) -> CostVerdict:
+    """Hold every node of ``plan`` against the limits of ``policy``.
+
+    ``today`` is the day that decides whether an allowance has expired (it holds before that day) and what a
+    plan's now() stands for. Without a ``catalog`` the size of a filtered scan's relation is worked out from
+    its cost, and hints name no indexes.
+    """
+    limits = _in_force(policy.cost or CostLimits(), facts, today)
+    priced = Priced(
+        figures=figures(plan, catalog, limits.under_limit_full),
+        facts=facts,
+        limits=limits,
+        policy=policy,
+        today=today,
+        visible=partial(is_allowed, policy=policy),
+        catalog=catalog,
+    )
+    told = [violation for rule in PLAN_RULES for violation in rule.check_plan(priced, policy)]
+    return CostVerdict(
+        violations=tuple(v for v in told if v.level is RuleLevel.REJECT),
+        warnings=tuple(v for v in told if v.level is RuleLevel.WARN),
+        cost=_cost(priced, next(excesses(priced), None)),
+    )
+
+
+def _limited(limits: CostLimits | None) -> bool:
+    return limits is not None and (
+        limits.unpriceable is not RuleLevel.OFF
+        or any(
+            ceiling is not None
+            for ceiling in (
+                limits.max_total_cost,
+                limits.max_rows,
+                limits.max_scan_rows,
+                limits.max_result_bytes,
+                limits.max_modified_rows,
+            )
+        )
+    )
+
+
+def _asked(facts: Facts) -> tuple[str | None, int | None] | None:
+    """The EXPLAIN text and its offset; a text of None where the statement cannot be taken apart; None where
+    the statement is not one that is planned."""
+    if facts.node in _PLANNED:
+        return PREFIX + facts.sql, len(PREFIX) - (facts.start - 1)
+    if not facts.runs or facts.node not in _WRAPPED:
+        return None
+    copy = next(iter(facts.copies), None)
+    if copy is not None and copy.relation is not None:
+        if copy.end is CopyEnd.STDIN:
+            return None  # its rows come from the agent, and are counted as they come
+        return _copied_relation(facts.relations[copy.relation], copy.columns), None
+    inner = _inner(facts)
+    return (None if inner is None else PREFIX + inner), None
+
+
+def _copied_relation(ref: RelationRef, columns: tuple[str, ...]) -> str:
+    """COPY of a relation reads it and nothing below it (DoCopy in src/backend/commands/copy.c)."""
+    name = ".".join(_quoted(part) for part in (ref.catalog, ref.schema, ref.name) if part is not None)
+    selected = ", ".join(map(_quoted, columns)) or "*"
+    return f"{PREFIX}SELECT {selected} FROM ONLY {name}"  # noqa: S608 - quoted names
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _inner(facts: Facts) -> str | None:
+    """The statement that a COPY or EXPLAIN holds, in PostgreSQL's own spelling.
+
+    Its end is the first place where what stands before reads as a whole statement: within a string, a name or
+    parentheses none can end.
+    """
+    text = canonical(facts.sql)
+    opening = _WRAPPED[facts.node]
+    if text is None or not text.startswith(opening):
+        return None
+    rest = text[len(opening) :]
+    for candidate in _heads(rest) if facts.node == "CopyStmt" else _tails(rest):
+        if _is_inner(candidate, facts):
+            return candidate
+    return None
+
+
+def _heads(text: str) -> Iterator[str]:
+    at = text.find(")")
+    while at >= 0:
+        yield text[:at]
+        at = text.find(")", at + 1)
+
+
+def _tails(text: str) -> Iterator[str]:
+    """``text`` and what follows each option list that could stand before it."""
+    if not text.startswith("("):
+        yield text
+        return
+    at = text.find(")")
+    while at >= 0:
+        yield text[at + 1 :].lstrip()
+        at = text.find(")", at + 1)
+
+
+def _is_inner(text: str, facts: Facts) -> bool:
+    """Whether ``text`` is one plannable statement that touches what ``facts``'s statement touches."""
+    read = parse(text)
+    if read.failure is not None or len(read.statements) != 1:
+        return False
+    inner = read.statements[0]
+    return inner.node in _PLANNED and (_touched(inner) == _touched(facts))
+
+
+def _touched(facts: Facts) -> tuple[Any, ...]:
+    return (
+        [(ref.schema, ref.name, ref.use) for ref in facts.relations],
+        [(ref.schema, ref.name, ref.literals) for ref in facts.functions],
+    )
+
+
+def _not_taken_apart(facts: Facts, policy: Policy) -> Violation:
+    return Violation(
+        rule=unpriceable.NAME,
+        message="Unpriceable: the statement inside this one cannot be taken out to be priced",
+        hint="Send the inner statement by itself.",
+        position=facts.start,
+        repairable=True,
+        line=policy.cost.line if policy.cost is not None else 0,
+    )
+
+
+def _trivial(facts: Facts) -> bool:
+    """Nothing is read, written or made that could be large."""
+    if facts.relations or facts.writes or _executes(facts):
+        return False
+    if any(query.sources for query in facts.queries):
+        return False
+    return not any(
+        ref.name in GROWING or builtin.returns_set(ref.name) or not builtin.is_builtin(ref.name)
+        for ref in facts.functions
+    )
+
+
+def _executes(facts: Facts) -> bool:
+    return any(ref.action is SessionAction.EXECUTE for ref in facts.session)
+
+
+def _reusable(facts: Facts, names: Names, catalog: Relations | None) -> bool:
+    if _executes(facts):
+        return False  # its text does not say what runs
+    if not facts.parameters:
+        return True
+    if catalog is None or len(facts.queries) != 1 or len(facts.relations) != 1:
+        return False
+    if any(builtin.returns_set(f.name) or not builtin.is_builtin(f.name) for f in facts.functions):
+        return False
+    known = [found for name in names.relations(facts.relations[0]) if (found := catalog.relation(*name))]
+    compared = _compared(facts)
+    return bool(known) and all(
+        any(compared.issuperset(key) for key in relation.unique_keys) for relation in known
+    )
+
+
+def _compared(facts: Facts) -> frozenset[str]:
+    """The columns that the WHERE of a SELECT, UPDATE or DELETE compares to one value each, by AND."""
+    read = trees(facts.sql)
+    where = kind_of(read[0])[1].get("whereClause") if len(read) == 1 else None
+    return frozenset(_compared_columns(where)) if where else frozenset()
+
+
+def _compared_columns(node: Mapping[str, Any]) -> Iterator[str]:
+    kind, fields = kind_of(node)
+    if kind == "BoolExpr" and fields.get("boolop") == "AND_EXPR":
+        for arg in fields.get("args", ()):
+            yield from _compared_columns(arg)
+    elif kind == "A_Expr" and fields.get("kind") == "AEXPR_OP" and names_of(fields["name"]) == ("=",):
+        for one, other in (("lexpr", "rexpr"), ("rexpr", "lexpr")):
+            column, value = kind_of(fields.get(one, {})), kind_of(fields.get(other, {}))
+            if column[0] == "ColumnRef" and value[0] in ("ParamRef", "A_Const"):
+                yield names_of(column[1].get("fields", ()))[-1]
+
+
+def _in_force(limits: CostLimits, facts: Facts, today: date) -> CostLimits:
+    """``limits``, or those an allowance puts in their place.
+
+    An allowance is a price: its ceiling stands for max_total_cost, max_rows and max_scan_rows, three ways to
+    say one thing. What is written and what is sent stay limited.
+    """
+    valid = [each for each in limits.allowances if today < date.fromisoformat(each.expires)]
+    if not valid:
+        return limits
+    shape = _shape(facts.sql)
+    if shape is None:
+        return limits
+    for allowance in valid:
+        read = parse(allowance.statement)
+        if len(read.statements) == 1 and _shape(read.statements[0].sql) == shape:
+            return replace(limits, max_total_cost=allowance.max_total_cost, max_rows=None, max_scan_rows=None)
+    return limits
+
+
+def _shape(sql: str) -> str | None:
+    """The statement with its constants lifted, in PostgreSQL's own spelling: names stay as they are."""
+    lifted = normalize(sql)
+    return None if lifted is None else canonical(lifted)
+
+
+def _cost(priced: Priced, excess: Excess | None) -> dict[str, Any]:
+    told: Figures = priced.figures
+    name = priced.shown(excess.node) if excess is not None else None
+    return {
+        "total": _rounded(told.total),
+        "rows": _rounded(told.result_rows if excess is None else excess.figure.rows),
+        "limit": None if excess is None else excess.limit,
+        "node": None if excess is None else excess.node.kind,
+        "relation": None if name is None else str(name),
+        "locks": [
+            {
+                "relation": f"{lock.schema or 'public'}.{lock.relation}",
+                "mode": lock.mode,
+                "rows": round(lock.rows),
+            }
+            for lock in told.locks[:MAX_LOCKS]
+            if priced.visible(QualifiedName(lock.schema or "public", lock.relation))
+        ],
+    }
+
+
+def _rounded(value: float) -> float | int:
+    return round(value) if value >= 100 or value == int(value) else round(value, 2)

@@ -1,0 +1,236 @@
+"""What each node of a plan amounts to once the nodes above it are taken into account.
+
+Owns the arithmetic between a plan and a limit: how much of a node a LIMIT lets run, how often a node runs,
+what parallel workers add up to, how large the relation is that a scan reads, what a write writes and locks.
+Knows no limit and no wording (``policy.rules.cost_over_limit``).
+
+A node's cost in EXPLAIN is that of one run to its end. PostgreSQL charges a Limit for the part of its input
+that it takes (``adjust_limit_rows_costs`` in src/backend/optimizer/util/pathnode.c), linearly between
+start-up and total cost; ``share`` is that part, read back from the Limit's own cost. It holds for every node
+that hands rows on as it gets them; what must have all of its input first (Sort, Hash, Aggregate …) starts up
+at no less than its input's total cost, and there the share is whole again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from policy.catalog_values import Relation
+from policy.plan import Node, Plan
+
+TUPLE_COST: Final = 0.0225
+"""Planner units a row of a filtered sequential scan at PostgreSQL's default settings: cpu_tuple_cost, one
+cpu_operator_cost, and a page's cost over 100 rows."""
+_LEADER_SHARE: Final = 0.3
+"""What each worker costs the leader of its own work (get_parallel_divisor in costsize.c)."""
+_TINY: Final = 1e-9
+
+
+class Relations(Protocol):
+    """What is asked of a catalog here; ``policy.catalog.Catalog`` answers it."""
+
+    def relation(self, schema: str, name: str) -> Relation | None: ...
+
+
+class LockMode(StrEnum):
+    """Table locks that plannable statements take, the weakest first (PostgreSQL's manual, 13.3.1)."""
+
+    ACCESS_SHARE = "AccessShareLock"
+    ROW_SHARE = "RowShareLock"
+    ROW_EXCLUSIVE = "RowExclusiveLock"
+
+
+_STRENGTH: Final = {mode: place for place, mode in enumerate(LockMode)}
+
+
+class SizeSource(StrEnum):
+    """Where the size of a scanned relation comes from, the most exact first."""
+
+    PLAN = "plan"
+    """A scan without a filter returns every row."""
+    CATALOG = "catalog"
+    COST = "cost"
+    """From the scan's cost, at ``TUPLE_COST`` a row: neither plan nor catalog says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One node and what of it is charged. ``share`` 0..1, ``runs`` how often it runs, at least 1.
+
+    ``cost`` is for one run (the nodes above hold the sum), ``rows`` for all of them. ``scanned`` is the
+    number of rows that a sequential scan reads of its relation in one run, None for other nodes.
+    """
+
+    node: Node
+    share: float
+    runs: float
+    cost: float
+    rows: float
+    scanned: float | None = None
+    size_source: SizeSource | None = None
+    repeated_by: Node | None = None
+    """The node above that makes it run more than once."""
+    never_analyzed: bool = False
+    """The catalog says that statistics of the scanned relation were never gathered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A table lock that running the plan takes. ``rows`` are those read, or for the stronger modes locked."""
+
+    schema: str | None
+    relation: str
+    mode: LockMode
+    rows: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All of a plan, parents first. ``result_rows`` and ``result_bytes`` are of what the top nodes return."""
+
+    nodes: tuple[Figure, ...]
+    result_rows: float
+    result_bytes: float
+    total: float
+    locks: tuple[Lock, ...]
+
+
+def figures(plan: Plan, relations: Relations | None, under_limit_full: bool = False) -> Figures:
+    """Work out ``plan``. ``under_limit_full`` charges everything under a Limit in full."""
+    nodes = tuple(
+        figure for root in plan.roots for figure in _walk(root, _Above(), relations, under_limit_full)
+    )
+    return Figures(
+        nodes=nodes,
+        result_rows=sum(root.rows for root in plan.roots),
+        result_bytes=sum(root.rows * root.width for root in plan.roots),
+        total=sum(root.total for root in plan.roots),
+        locks=_locks(nodes),
+    )
+
+
+def modified_rows(figure: Figure) -> float:
+    """The rows that a ModifyTable node writes: those of its input, which always runs to its end."""
+    return sum(child.rows for child in figure.node.children if child.role not in ("InitPlan", "SubPlan"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Above:
+    """What the nodes above make of a node. ``processes`` that each yield its rows."""
+
+    share: float = 1.0
+    runs: float = 1.0
+    processes: float = 1.0
+    repeated_by: Node | None = None
+
+
+def _walk(node: Node, above: _Above, relations: Relations | None, full: bool) -> Iterator[Figure]:
+    share, runs, processes = above.share, above.runs, above.processes
+    run_rows = node.rows * processes
+    scanned, source, unknown = _scanned(node, run_rows, relations)
+    yield Figure(
+        node=node,
+        share=share,
+        runs=runs,
+        cost=node.startup + share * (node.total - node.startup),
+        rows=run_rows * share * runs,
+        scanned=None if scanned is None else scanned * share,
+        size_source=source,
+        repeated_by=above.repeated_by,
+        never_analyzed=unknown,
+    )
+    below = processes * _processes(node)
+    outer_rows = next((child.rows * below for child in node.children if child.role == "Outer"), 1.0)
+    for child in node.children:
+        part = 1.0 if full else _share_of_child(node, child, share)
+        times = _runs_of_child(node, child, outer_rows * part, run_rows * share)
+        alone = 1.0 if child.role == "InitPlan" else below
+        yield from _walk(
+            child,
+            _Above(part, runs * times, alone, node if times > 1 else above.repeated_by),
+            relations,
+            full,
+        )
+
+
+def _processes(node: Node) -> float:
+    """How many processes' worth of rows those of the nodes below stand for."""
+    if node.kind not in ("Gather", "Gather Merge") or not node.workers:
+        return 1.0
+    leader = max(0.0, 1.0 - _LEADER_SHARE * node.workers)
+    return node.workers + leader
+
+
+def _share_of_child(node: Node, child: Node, share: float) -> float:
+    if child.role in ("InitPlan", "SubPlan") or child.operation is not None:
+        return 1.0
+    if node.kind == "Limit":
+        return share * _limit_share(node, child)
+    blocking = node.startup >= child.total and child.total > child.startup
+    return 1.0 if blocking else share
+
+
+def _limit_share(limit: Node, child: Node) -> float:
+    """The part of ``child`` that the Limit takes, its OFFSET included."""
+    run = child.total - child.startup
+    if run > _TINY:
+        return min(1.0, max(0.0, (limit.total - child.startup) / run))
+    return min(1.0, limit.rows / child.rows) if child.rows else 1.0
+
+
+def _runs_of_child(node: Node, child: Node, outer_rows: float, own_rows: float) -> float:
+    """How often ``child`` runs in one run of ``node``.
+
+    A hashed SubPlan runs once and a correlated one for every row; their nodes do not say which they are, but
+    the cost above does.
+    """
+    if child.role == "SubPlan":
+        return max(1.0, min(own_rows, node.total / child.total if child.total > _TINY else own_rows))
+    if node.kind == "Nested Loop" and child.role == "Inner":
+        # Semi, anti and unique joins leave the inner side at its first match: its rows do not multiply.
+        stops_early = node.inner_unique or node.join in ("Semi", "Anti")
+        return 1.0 if stops_early else max(1.0, outer_rows)
+    return 1.0
+
+
+def _scanned(
+    node: Node, run_rows: float, relations: Relations | None
+) -> tuple[float | None, SizeSource | None, bool]:
+    """The size of the relation a sequential scan reads, where that comes from, and whether the catalog says
+    that nobody ever counted it."""
+    if node.kind != "Seq Scan":
+        return None, None, False
+    known = relations.relation(node.schema or "", node.relation or "") if relations is not None else None
+    unknown = known is not None and known.rows < 0
+    if not node.has("Filter"):
+        return run_rows, SizeSource.PLAN, unknown
+    if known is not None and not unknown:
+        # The planner counts pages as they are now, the catalog as they were: the larger of the two.
+        return max(known.rows, run_rows), SizeSource.CATALOG, False
+    return max(run_rows, (node.total - node.startup) / TUPLE_COST), SizeSource.COST, unknown
+
+
+def _locks(nodes: tuple[Figure, ...]) -> tuple[Lock, ...]:
+    """The strongest lock of each relation, those written first."""
+    locks: dict[tuple[str | None, str], Lock] = {}
+
+    def take(node: Node, mode: LockMode, rows: float) -> None:
+        if node.relation is None:
+            return
+        key = (node.schema, node.relation)
+        known = locks.get(key)
+        if known is None or (_STRENGTH[mode], rows) > (_STRENGTH[known.mode], known.rows):
+            locks[key] = Lock(node.schema, node.relation, mode, rows)
+
+    for figure in nodes:
+        if figure.node.kind == "ModifyTable":
+            take(figure.node, LockMode.ROW_EXCLUSIVE, modified_rows(figure))
+        elif figure.node.kind == "LockRows":
+            for below in figure.node.walk():
+                take(below, LockMode.ROW_SHARE, figure.rows)
+        else:
+            take(figure.node, LockMode.ACCESS_SHARE, figure.rows)
+    return tuple(sorted(locks.values(), key=lambda lock: -_STRENGTH[lock.mode]))

@@ -1,0 +1,202 @@
+"""unpriceable: a statement whose plan says nothing of what it would take.
+
+What it refuses
+    A recursive query. A function that returns rows where the planner only guesses how many: a volatile
+    one made by users, a series whose bounds the text does not give. Values made
+    large by ``repeat``, ``lpad``, ``format`` and their like, with a count that is large or unbounded.
+Why
+    The planner says 3.66 of a recursion of a hundred million rows and 0.01 of a gigabyte in one value.
+Refused
+    ``WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n`` · ``SELECT
+    repeat('x', 1000000000)`` · ``SELECT count(*) FROM generate_series(1, (SELECT 2000000000))``
+Allowed
+    ``SELECT lpad(id::text, 6, '0') FROM orders LIMIT 5`` · ``SELECT * FROM generate_series(1, 12)``
+Repair
+    One, by a bound that can be seen: a constant count, ``least(n, 50)``, constant bounds of a series.
+Settings
+    ``cost: {unpriceable: reject | warn | off}``; reject by default. A value counts as large above
+    ``max_result_bytes``, or 16 MiB where that is not set.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from policy import builtin
+from policy.catalog_values import Volatility
+from policy.expressions import kind_of, names_of
+from policy.facts import Facts
+from policy.model import CostLimits, Policy, RuleLevel, Violation
+from policy.parse import trees
+from policy.plan import Node
+from policy.priced import Priced
+from policy.rules.cost_over_limit import COLLECTING
+from policy.series import DEFAULT_ROWS, series_rows
+from policy.sizes import Growth, growth, may_grow
+
+NAME = "unpriceable"
+DEFAULT = RuleLevel.REJECT
+SQLSTATE = "54001"
+GOVERNED_BY = "cost"
+
+LARGE_BYTES: Final = 16 << 20
+_SERIES: Final = "generate_series"
+_INIT_PLAN: Final = re.compile(r"\(InitPlan (\d+)\)\.col\d+")
+"""How EXPLAIN prints an InitPlan's value from PostgreSQL 17 on, which no grammar reads; before it: ``$0``."""
+
+
+def check_text(facts: Facts, policy: Policy) -> Iterator[Violation]:
+    """What needs no plan, and must be known before one is asked for: planning would make the value."""
+    found = growth(facts) if may_grow(facts) else None
+    if found is None or found.bytes <= _large(policy.cost):
+        return
+    size = "any number of" if math.isinf(found.bytes) else f"about {found.bytes:,.0f}"
+    yield _violation(
+        policy,
+        f"Unpriceable: {found.function} makes a value of {size} bytes",
+        "Give the count as a small constant, or bound it, as in least(n, 50).",
+        position=_position(facts, found),
+    )
+
+
+def check_plan(priced: Priced, policy: Policy) -> Iterator[Violation]:
+    yield from _recursions(priced, policy)
+    for node in priced.nodes:
+        if node.kind in ("Function Scan", "ProjectSet"):
+            yield from _sets(priced, policy, node)
+    if may_grow(priced.facts):
+        yield from _grown_rows(priced, policy)
+
+
+def _recursions(priced: Priced, policy: Policy) -> Iterator[Violation]:
+    if any(node.kind == "Recursive Union" for node in priced.nodes):
+        yield _violation(
+            policy,
+            "Unpriceable: the planner cannot know how often a recursive query repeats",
+            "Write the levels out as joins, or ask for them one by one.",
+        )
+
+
+def _sets(priced: Priced, policy: Policy, node: Node) -> Iterator[Violation]:
+    """The calls of one node that return rows the planner only guesses."""
+    if node.kind == "Function Scan" and node.rows <= 1 and priced.catalog is None:
+        return
+    calls = _calls(node.call if node.call is not None else ", ".join(node.output))
+    if calls is None:
+        yield _guess(policy, node.function or "A function")
+        return
+    for name, args in calls:
+        if name == _SERIES and builtin.returns_set(name):
+            yield from _series(priced, policy, node, args)
+        elif not builtin.is_builtin(name) and _guessed(priced, name):
+            yield _guess(policy, name)
+
+
+def _calls(text: str) -> list[tuple[str, Sequence[Any]]] | None:
+    """The function calls in an expression list that EXPLAIN printed; None where it cannot be read back."""
+    read = trees("SELECT " + _INIT_PLAN.sub(r"$\1", text))
+    return list(_function_calls(read)) if read else None
+
+
+def _function_calls(node: Any) -> Iterator[tuple[str, Sequence[Any]]]:
+    if isinstance(node, list | tuple):
+        for item in node:
+            yield from _function_calls(item)
+    elif isinstance(node, dict):
+        for kind, fields in node.items():
+            if kind == "FuncCall":
+                yield names_of(fields["funcname"])[-1], fields.get("args", ())
+            yield from _function_calls(fields)
+
+
+def _series(priced: Priced, policy: Policy, node: Node, args: Sequence[Any]) -> Iterator[Violation]:
+    below = sum(child.rows for child in node.children) or 1.0
+    if round(node.rows / below) != DEFAULT_ROWS:
+        return  # the planner worked it out, and its limits hold
+    rows = series_rows([_with_values(priced, arg) for arg in args], priced.number_of, priced.today)
+    ceiling = priced.limits.max_rows if priced.limits.max_rows is not None else math.inf
+    if rows * below <= max(ceiling, DEFAULT_ROWS) and not math.isinf(rows):
+        return
+    count = "any number of" if math.isinf(rows) else f"about {rows * below:,.0f}"
+    yield _violation(
+        policy,
+        f"Unpriceable: generate_series makes {count} rows, which the planner takes for 1,000",
+        "Give both bounds of the series as constants, not far apart.",
+    )
+
+
+def _with_values(priced: Priced, arg: Any) -> Any:
+    """``arg`` with the value of an InitPlan in its place, where that is an expression of its own."""
+    kind, fields = kind_of(arg)
+    if kind == "TypeCast":
+        return {kind: {**fields, "arg": _with_values(priced, fields["arg"])}}
+    if kind != "ParamRef":
+        return arg
+    number = fields.get("number", 0)
+    names = (f"InitPlan {number}", f"(returns ${number})")
+    for node in priced.nodes:
+        if node.subplan is not None and node.subplan.endswith(names) and len(node.output) == 1:
+            read = trees("SELECT " + node.output[0])
+            targets = kind_of(read[0])[1].get("targetList", []) if read else []
+            return targets[0]["ResTarget"]["val"] if len(targets) == 1 else arg
+    return arg
+
+
+def _guessed(priced: Priced, name: str) -> bool:
+    """Whether a function outside pg_catalog may return rows by a count that is a guess."""
+    if priced.catalog is None:
+        return True
+    known = priced.catalog.functions_named(name)
+    return not known or any(f.returns_set and f.volatility is Volatility.VOLATILE for f in known)
+
+
+def _guess(policy: Policy, name: str) -> Violation:
+    return _violation(
+        policy,
+        f"Unpriceable: {name} returns rows and the planner only guesses how many",
+        "Read the relations it reads instead, or call it for one row at a time where it can be.",
+    )
+
+
+def _grown_rows(priced: Priced, policy: Policy) -> Iterator[Violation]:
+    """Values that are small one by one and many."""
+    found = growth(priced.facts)
+    if found is None:
+        return
+    collecting = any(ref.name in COLLECTING for ref in priced.facts.functions)
+    rows = (
+        max((f.rows for f in priced.figures.nodes), default=0.0) if collecting else priced.figures.result_rows
+    )
+    if found.bytes * rows > _large(priced.limits):
+        yield _violation(
+            policy,
+            f"Unpriceable: {found.function} makes about {found.bytes * rows:,.0f} bytes of {rows:,.0f} rows",
+            "Make the values shorter, or ask for fewer rows with a condition or a LIMIT.",
+            position=_position(priced.facts, found),
+        )
+
+
+def _large(limits: CostLimits | None) -> float:
+    limit = limits.max_result_bytes if limits is not None else None
+    return LARGE_BYTES if limit is None else limit
+
+
+def _position(facts: Facts, found: Growth) -> int:
+    if found.location is None or found.location < 0:
+        return facts.start
+    return facts.start + len(facts.sql.encode()[: found.location].decode(errors="ignore"))
+
+
+def _violation(policy: Policy, message: str, hint: str, position: int | None = None) -> Violation:
+    return Violation(
+        rule=NAME,
+        message=message,
+        hint=hint,
+        position=position,
+        repairable=True,
+        line=policy.cost.line if policy.cost is not None else 0,
+        level=policy.cost.unpriceable if policy.cost is not None else DEFAULT,
+    )
