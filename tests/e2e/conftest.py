@@ -9,17 +9,19 @@ import pytest
 from tests.support.postgres import Server
 from tests.support.proxy import WRITER, RunningProxy, run_proxy
 
-LISTENER = WRITER.replace("name: writer", "name: listener").replace(
-    "lock: allow", "lock: allow, notify: allow"
+INSIDER = (
+    WRITER.replace("name: writer", "name: insider")
+    .replace("lock: allow", "lock: allow, notify: allow")
+    .replace("catalogs: filtered", "catalogs: on")
 )
 
 
 @pytest.fixture(scope="session")
 def gateway(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
-    """A proxy before each server, with the further agent ``listener``.
+    """A proxy before each server, with the further agent ``insider``, who may listen and see all catalogs.
 
     Its database is shared: a test writes rows of its own only, and counts no others.
     """
     folder = tmp_path_factory.mktemp("gateway")
-    with postgres.database() as database, run_proxy(database, folder, {"listener": LISTENER}) as running:
+    with postgres.database() as database, run_proxy(database, folder, {"insider": INSIDER}) as running:
         yield running
