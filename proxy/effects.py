@@ -32,7 +32,7 @@ class Decide:
     """Have ``text`` judged away from the event loop (``Gate.rule_slowly(text, names)``) and call
     ``Session.decided`` with the ruling.
 
-    Until then the session is ``held``: the caller stops reading the agent's connection.
+    Until then the session is ``held``: the agent's messages wait.
     """
 
     __slots__ = ("names", "text")

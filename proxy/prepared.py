@@ -8,7 +8,7 @@ forgets a live name: over the limit the connection ends. Knows no bytes and no p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from proxy.gate import Ruling
 
@@ -16,6 +16,8 @@ MAX_NAMES: Final = 10_000
 """Statements, portals and cursors per connection."""
 
 Undo = Callable[[], None]
+
+Value = TypeVar("Value")
 
 
 class TooManyNames(Exception):  # noqa: N818 - says what happened
@@ -37,9 +39,10 @@ class Names:
     def prepare(self, name: bytes, ruling: Ruling) -> Undo:
         """Parse or PREPARE was forwarded. Undoing restores what the name stood for; see ``parse_failed``."""
         old = self.statements.get(name)
-        self._check_limit()
+        if old is None:
+            self._check_limit()
         self.statements[name] = ruling
-        return lambda: self._restore(name, old)
+        return lambda: _restore(self.statements, name, old)
 
     def parse_failed(self, name: bytes) -> None:
         """A Parse failed in the server, which by then had dropped the old unnamed statement."""
@@ -49,20 +52,37 @@ class Names:
     def forget(self, name: bytes) -> Undo:
         """Close or DEALLOCATE was forwarded."""
         old = self.statements.pop(name, None)
-        return lambda: self._restore(name, old)
+        return lambda: _restore(self.statements, name, old)
 
     def forget_all(self) -> Undo:
         """DEALLOCATE ALL or DISCARD ALL was forwarded."""
         old, self.statements = self.statements, {}
         return lambda: self.statements.update(old)
 
-    def open(self, portal: bytes, ruling: Ruling) -> None:
-        """Bind was forwarded. A stale portal is harmless: the server knows better."""
-        self._check_limit()
-        self.portals[portal] = ruling
+    def open(self, name: bytes, ruling: Ruling) -> Undo:
+        """Bind was forwarded. A stale portal is harmless: the server knows better.
+
+        Undoing matters: a portal from before a savepoint outlives a Bind of the same name that fails.
+        """
+        old = self.portals.get(name)
+        if old is None:
+            self._check_limit()
+        self.portals[name] = ruling
+        return lambda: _restore(self.portals, name, old)
+
+    def close(self, name: bytes) -> Undo:
+        """Close of a portal or CLOSE of a cursor was forwarded: to the server they are one."""
+        portal, cursor = self.portals.pop(name, None), self.cursors.pop(name, None)
+
+        def undo() -> None:
+            _restore(self.portals, name, portal)
+            _restore(self.cursors, name, cursor)
+
+        return undo
 
     def declare(self, cursor: bytes, ruling: Ruling, hold: bool) -> None:
-        self._check_limit()
+        if cursor not in self.cursors:
+            self._check_limit()
         self.cursors[cursor] = (ruling, hold)
 
     def portal(self, name: bytes) -> Ruling | None:
@@ -78,12 +98,13 @@ class Names:
         if self.cursors:
             self.cursors = {name: cursor for name, cursor in self.cursors.items() if cursor[1]}
 
-    def _restore(self, name: bytes, old: Ruling | None) -> None:
-        if old is None:
-            self.statements.pop(name, None)
-        else:
-            self.statements[name] = old
-
     def _check_limit(self) -> None:
         if len(self.statements) + len(self.portals) + len(self.cursors) >= self._limit:
             raise TooManyNames(f"more than {self._limit} prepared statements and portals on one connection")
+
+
+def _restore(names: dict[bytes, Value], name: bytes, old: Value | None) -> None:
+    if old is None:
+        names.pop(name, None)
+    else:
+        names[name] = old

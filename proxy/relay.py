@@ -29,7 +29,7 @@ _CANCEL_S: Final = 10.0
 """How long PostgreSQL may take to deal with a CancelRequest."""
 
 # Why the agent's side is not read; bits, because several may hold at once.
-_HELD: Final = 1
+_OVERFULL: Final = 1
 _BACKEND_FULL: Final = 2
 _CANCELLING: Final = 4
 
@@ -110,6 +110,7 @@ class Relay:
             return
         try:
             self._carry_out(self._session.from_frontend(data))
+            self._set_unread(_OVERFULL, self._session.overfull)
         except Exception as error:
             self._surprised(error)
 
@@ -118,6 +119,8 @@ class Relay:
             return
         try:
             self._carry_out(self._session.from_backend(data))
+            if self._unread & _OVERFULL:
+                self._set_unread(_OVERFULL, self._session.overfull)
             if self._draining and self._session.idle:
                 self.end("terminating connection due to administrator command", "57P01")
         except Exception as error:
@@ -201,8 +204,7 @@ class Relay:
                 self._close(effect.reason, abandoned=effect.abandoned)
 
     def _decide(self, effect: Decide) -> None:
-        """Have the gate judge in another thread; the agent is not read meanwhile."""
-        self._set_unread(_HELD, True)
+        """Have the gate judge in another thread; what the agent sends meanwhile waits."""
         task = asyncio.get_running_loop().create_task(self._judge(effect))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -214,8 +216,8 @@ class Relay:
                 self._executor, self._gate.rule_slowly, effect.text, effect.names
             )
             if not self._ending:
-                self._set_unread(_HELD, False)
                 self._carry_out(self._session.decided(ruling))
+                self._set_unread(_OVERFULL, self._session.overfull)
         except Exception as error:
             self._surprised(error)
 

@@ -26,8 +26,6 @@ class Owed(Enum):
     EXECUTE = "execute"
     CLOSE = "close"
     SYNC = "sync"
-    COPY_END = "copy_end"
-    """No reply: the place where the agent ended a copy that the server had not yet asked for."""
 
 
 class Reply:
@@ -105,20 +103,3 @@ class Replies:
             dropped.append(self.queue.popleft())
         self.discarding = not self.queue
         return dropped
-
-    def begin_copy_in(self) -> bool:
-        """The server asked for copy data on behalf of the head. True when the agent has yet to send it.
-
-        Syncs the server will meet while copying are read past and owe nothing. Raises LookupError when the
-        agent had already sent what the server takes for a fault in the copy.
-        """
-        head = self.queue.popleft()
-        while self.queue:
-            follower = self.queue.popleft()
-            if follower.kind is Owed.COPY_END:
-                self.queue.appendleft(head)
-                return False
-            if follower.kind is not Owed.SYNC:
-                raise LookupError(f"{follower.kind.value} while the server copies in")
-        self.queue.append(head)
-        return True

@@ -34,7 +34,16 @@ _DROP: Final = b""
 _PINNED: Final = {"client_encoding": "UTF8", "standard_conforming_strings": "on"}
 """Parameters whose change would make the server read texts otherwise than the gate did."""
 _ASK_PATH: Final = b"SELECT pg_catalog.current_schemas(false) /* pgturnstile */"
+_EXECUTE_ALL: Final = wire.frame(b"E", b"\0\0\0\0\0")
+_SYNC: Final = wire.frame(b"S", b"")
+_FLUSH: Final = wire.frame(b"H", b"")
+_BACKLOG: Final = 64 * 1024
+"""Bytes of the agent that may wait behind a held message; more are left unread."""
+_MOST_OWED: Final = 16_384
+"""Replies owed above which the agent is not read: each costs memory that its five bytes did not.
 
+No less than some 1,700, which PostgreSQL may keep in its own buffer until it is asked to flush.
+"""
 
 _ERROR: Final = ord("E")
 _READY: Final = ord("Z")
@@ -109,8 +118,10 @@ class Session:
         self._phase = Phase.READY
         self._held: _Held | None = None
         self._decisions = 0
+        self._copying: Reply | None = None
         self._copy_syncs = 0
         self._refused_text = f"pgturnstile_refused_{nonce}".encode()
+        self._path_statement = f"pgturnstile_path_{nonce}".encode()
         self.status = b"I"
         """Transaction status as the server last gave it."""
         self._fatal_relayed = False
@@ -137,8 +148,13 @@ class Session:
 
     @property
     def held(self) -> bool:
-        """True while a ruling is awaited: the relay reads no more from the agent."""
-        return self._held is not None
+        """True while the agent's messages wait: for a ruling, or for a COPY to begin or end."""
+        return self._held is not None or self._waits_for_copy
+
+    @property
+    def overfull(self) -> bool:
+        """True while the agent should not be read: too much of its waits already, here or in the server."""
+        return len(self._replies.queue) > _MOST_OWED or (self.held and self._frontend.backlog > _BACKLOG)
 
     @property
     def in_flight(self) -> bool:
@@ -165,6 +181,20 @@ class Session:
     def closed(self) -> bool:
         return self._phase is Phase.CLOSED
 
+    @property
+    def _waits_for_copy(self) -> bool:
+        """True from a COPY until the server asks for its data, and again until what follows is certain.
+
+        What the agent sends next means one thing to a server that copies and another to one that does not.
+        """
+        queue = self._replies.queue
+        return (
+            self._copying is not None
+            and self._phase is Phase.READY
+            and bool(queue)
+            and queue[-1] is self._copying
+        )
+
     def from_frontend(self, chunk: bytes) -> list[Effect]:
         """Bytes of the agent, in any split."""
         if self._phase is Phase.CLOSED:
@@ -179,10 +209,14 @@ class Session:
         if self._phase is Phase.CLOSED:
             return []
         self._effects = []
+        was_held = self.held
         try:
             self._relay(chunk)
         except (FramingError, MalformedMessage, LookupError) as surprise:
             self._surprised(f"backend: {surprise}")
+            return self._effects
+        if was_held and not self.held and not self.closed:
+            self._advance()
         return self._effects
 
     def decided(self, ruling: Ruling) -> list[Effect]:
@@ -269,9 +303,18 @@ class Session:
         if not ruling.allowed:
             return self._refuse_query(ruling)
         reply = Reply(Owed.QUERY, self._entry(ruling, "simple"), notice=ruling.notice)
-        if self._replies.owe(reply) and not ruling.plain:
+        if self._owe(reply) and not ruling.plain:
             reply.undo = self._apply(ruling)
+        if ruling.copies:
+            self._copying = reply
         return None
+
+    def _owe(self, reply: Reply) -> bool:
+        """Note the reply to a decided statement; one that the server reads past is recorded at once."""
+        owed = self._replies.owe(reply)
+        if not owed:
+            self._record_dropped((reply,))
+        return owed
 
     def _refuse_query(self, ruling: Ruling) -> bytes:
         rejection = self._rejection(ruling, "simple")
@@ -312,8 +355,9 @@ class Session:
         ruling = self._check_executes(ruling)
         if not ruling.allowed:
             return self._refuse_bound(ruling)
-        if self._replies.owe(Reply(Owed.BIND)):
-            self._names.open(portal, ruling)
+        reply = Reply(Owed.BIND)
+        if self._replies.owe(reply):
+            reply.undo = self._names.open(portal, ruling)
         return None
 
     def _refuse_bound(self, ruling: Ruling) -> bytes:
@@ -339,15 +383,20 @@ class Session:
         if not ruling.allowed:
             return self._refuse_bound(ruling)
         reply = Reply(Owed.EXECUTE, self._entry(ruling, "extended"))
-        if self._replies.owe(reply) and not ruling.plain:
+        if self._owe(reply) and not ruling.plain:
             reply.undo = self._apply(ruling)
-        return None
+        if not ruling.copies:
+            return None
+        # The agent's Sync waits until it is certain how the server will read it, so we ask for the answer.
+        self._copying = reply
+        return data[self._frontend.start : end] + _FLUSH
 
     def _on_close(self, data: bytes, body: int, end: int) -> bytes | None:
         target = frontend.decode_target(data[body:end])
         reply = Reply(Owed.CLOSE)
-        if self._replies.owe(reply) and target.kind == b"S":
-            reply.undo = self._names.forget(target.name)
+        if self._replies.owe(reply):
+            forget = self._names.forget if target.kind == b"S" else self._names.close
+            reply.undo = forget(target.name)
         return None
 
     def _on_sync(self, data: bytes, body: int, end: int) -> bytes | None:
@@ -369,15 +418,15 @@ class Session:
         return self._settle_query(self._objection(violation, StatementClass.CALL, QueryString("")))
 
     def _on_copy_data(self, _data: bytes, _body: int, _end: int) -> bytes | None:
+        self._copy_syncs = 0
         return None
 
     def _on_copy_end(self, _data: bytes, _body: int, _end: int) -> bytes | None:
         if self._phase is Phase.COPY_IN:
             self._phase = Phase.READY
-            self._copy_syncs = 0
-        elif self._replies.queue:
-            # Sent ahead of the server's CopyInResponse, which will look for this mark.
-            self._replies.owe(Reply(Owed.COPY_END))
+            if self._replies.queue[0].kind is Owed.EXECUTE:
+                # Nothing but its completion can follow, and that waits for the agent's Sync.
+                self._copying = None
         return None
 
     def _on_terminate(self, data: bytes, body: int, end: int) -> bytes | None:
@@ -393,9 +442,10 @@ class Session:
         return self._on_sync(data, body, end)
 
     def _on_ignored_sync(self, data: bytes, body: int, end: int) -> bytes | None:
+        """The server would read past it while it copies. Kept back until it is known that it did not."""
         frontend.decode_empty(data[body:end])
         self._copy_syncs += 1
-        return None
+        return _DROP
 
     # --- rulings --------------------------------------------------------------------------------------------
 
@@ -457,6 +507,8 @@ class Session:
                 return undo if ruling.statements == 1 else None
             case SessionAction.DEALLOCATE:
                 return self._names.forget(name)
+            case SessionAction.CLOSE if ruling.statements == 1:
+                return self._names.close(name)
             case SessionAction.DEALLOCATE_ALL | SessionAction.DISCARD_ALL:
                 return self._names.forget_all()
             case SessionAction.DECLARE:
@@ -504,9 +556,18 @@ class Session:
         self._cache = self._gate.cache(self._paths)
 
     def _ask_path(self) -> None:
+        """Ask by a name of our own: a Query would drop the agent's unnamed statement."""
         self._path_unsettled = False
-        self._replies.owe(Reply(Owed.QUERY, exchange=Exchange(self._learn_path)))
-        self._forward(wire.simple_query(_ASK_PATH))
+        name, exchange = self._path_statement, Exchange(self._learn_path)
+        for kind in (Owed.PARSE, Owed.BIND, Owed.EXECUTE, Owed.CLOSE, Owed.SYNC):
+            self._replies.owe(Reply(kind, exchange=exchange))
+        self._forward(
+            wire.parse_message(name, _ASK_PATH)
+            + wire.bind_message(b"", name)
+            + _EXECUTE_ALL
+            + wire.frame(b"C", b"S" + name + b"\0")
+            + _SYNC
+        )
 
     def _learn_path(self, answer: Answer) -> bytes:
         if answer.error is not None or not answer.rows:
@@ -559,9 +620,6 @@ class Session:
             if kind == _PARAMETER:
                 self._check_parameter(data[frames.body : frames.end])
             return None
-        while head is not None and head.kind is Owed.COPY_END:
-            self._replies.queue.popleft()
-            head = self._replies.queue[0] if self._replies.queue else None
         if kind == _ERROR:
             return self._on_error(data[frames.body : frames.end], head)
         if head is not None and head.exchange is not None:
@@ -590,7 +648,10 @@ class Session:
         if step == "done":
             self._replies.queue.popleft()
             self._finish(head)
-        elif step == "copy_in" and self._replies.begin_copy_in():
+        elif step == "copy_in":
+            if self._replies.queue[-1] is not head:
+                raise LookupError("the server copies in what the gate did not take for a COPY")
+            self._copying = head
             self._phase = Phase.COPY_IN
             self._copy_syncs = 0
 
@@ -608,8 +669,13 @@ class Session:
         head.failed = True
         if head.entry is not None:
             head.entry.sqlstate = fields.get("sqlstate")
+        behind_copy = self._copy_syncs if self._replies.queue[-1] is head else 0
+        self._copy_syncs = 0
         if head.kind not in (Owed.QUERY, Owed.SYNC):
             self._skip_to_sync(head)
+        for _ in range(behind_copy):
+            self._replies.owe(Reply(Owed.SYNC))
+            self._forward(_SYNC)
         return head.rejection or None
 
     def _skip_to_sync(self, failed: Reply) -> None:
@@ -629,12 +695,7 @@ class Session:
         queue = self._replies.queue
         self.status = data[self._backend.body : self._backend.end]
         if head is None or head.kind not in (Owed.QUERY, Owed.SYNC):
-            if self._copy_syncs == 0:
-                raise LookupError("ReadyForQuery before its Sync")
-            # A Sync met the server after its copy had failed, while we still took it for one it reads past.
-            self._copy_syncs -= 1
-            self._replies.discarding = False
-            return
+            raise LookupError("ReadyForQuery before its Sync")
         if head.rejection and not head.failed:
             raise LookupError("the server ran what it had to refuse")
         queue.popleft()
@@ -644,7 +705,7 @@ class Session:
             self._finish(head)
         if not queue and self.status == b"I":
             self._names.transaction_ended()
-            if self._path_unsettled:
+            if self._path_unsettled and not self._frontend.mid_copy_data:
                 self._ask_path()
 
     def _on_own_answer(self, kind: int, data: bytes, head: Reply, exchange: Exchange) -> bytes:

@@ -85,7 +85,9 @@ class FrontendFrames:
         data = self.data
         start = self.end
         have = len(data) - start
-        if have == 0 or self._missing > 0:
+        if have == 0:
+            # An idle connection must not keep its last message, however long, in memory.
+            self.data, self.end = b"", 0
             return 0
         if self._copy_left > 0:
             return self._copy_piece(start, start, min(have, self._copy_left))
@@ -113,6 +115,19 @@ class FrontendFrames:
     def pending(self) -> bool:
         """True while bytes are left that have not been given as frames."""
         return self._missing > 0 or self.end < len(self.data)
+
+    @property
+    def backlog(self) -> int:
+        """Bytes at hand that have not been given as frames."""
+        return len(self.data) - self.end
+
+    @property
+    def mid_copy_data(self) -> bool:
+        """True while the rest of a CopyData frame whose beginning was given is still to come.
+
+        What is written to the server now would be taken for data, and the agent's data for a message.
+        """
+        return self._copy_left > 0
 
     def _copy_piece(self, start: int, body: int, size: int) -> int:
         self.start = start

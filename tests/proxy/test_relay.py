@@ -86,6 +86,7 @@ class ScriptedSession:
         self.script = script
         self.seen: list[bytes] = []
         self.idle = True
+        self.overfull = False
         self.in_flight = False
         self.cancellable = False
         self.was_lost = False
@@ -259,14 +260,12 @@ def test_a_slow_side_stops_the_other_from_being_read(play: Callable[..., None]) 
     play(scenario)
 
 
-def test_the_agent_is_not_read_while_the_gate_judges(play: Callable[..., None]) -> None:
+def test_the_gate_judges_what_a_decide_asks_for(play: Callable[..., None]) -> None:
     async def scenario(bench: Bench) -> None:
         bench.agent.receive(b"ask")
-        assert not bench.agent.reading
         await bench.settle()
         assert bench.session.seen == [b"ask", b"decided:text", b"decided:more"]
         assert bench.server.written == [b"text"]
-        assert bench.agent.reading
 
     script = {
         b"ask": [Decide(b"text", NAMES)],
@@ -275,17 +274,45 @@ def test_the_agent_is_not_read_while_the_gate_judges(play: Callable[..., None]) 
     play(scenario, script=script)
 
 
+def test_an_agent_is_not_read_while_the_session_is_full(play: Callable[..., None]) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.session.overfull = True
+        bench.agent.receive(b"much")
+        assert not bench.agent.reading
+        bench.server.receive(b"answer")
+        assert not bench.agent.reading
+        bench.session.overfull = False
+        bench.server.receive(b"answer")
+        assert bench.agent.reading
+
+    play(scenario)
+
+
+def test_a_ruling_makes_room(play: Callable[..., None]) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.session.overfull = True
+        bench.agent.receive(b"ask")
+        assert not bench.agent.reading
+        bench.session.overfull = False
+        await bench.settle()
+        assert bench.agent.reading
+
+    play(scenario, script={b"ask": [Decide(b"text", NAMES)]})
+
+
 def test_both_reasons_to_wait_must_go(play: Callable[..., None]) -> None:
     async def scenario(bench: Bench) -> None:
         assert bench.server.protocol is not None
-        bench.agent.receive(b"ask")
+        bench.session.overfull = True
+        bench.agent.receive(b"much")
         bench.server.protocol.pause_writing()
-        await bench.settle()
+        bench.session.overfull = False
+        bench.server.receive(b"answer")
         assert not bench.agent.reading
         bench.server.protocol.resume_writing()
         assert bench.agent.reading
 
-    play(scenario, script={b"ask": [Decide(b"text", NAMES)]})
+    play(scenario)
 
 
 def closed_by(bench: Bench, sqlstate: str) -> None:

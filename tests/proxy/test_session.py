@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.decision import Allow, Decision, Reject
-from policy.facts import Facts, QueryString, SessionAction, SessionRef, SettingHow, SettingRef
+from policy.facts import (
+    CopyEnd,
+    CopyRef,
+    Facts,
+    QueryString,
+    SessionAction,
+    SessionRef,
+    SettingHow,
+    SettingRef,
+)
 from policy.model import Policy, RepairTerms, StatementClass, Violation
 from policy.names import PathNames
 from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
@@ -81,7 +90,10 @@ def facts(
     settings: tuple[SettingRef, ...] = (),
 ) -> Facts:
     classes = frozenset({statement_class})
-    return Facts(sql, 1, "SelectStmt", classes, statement_class, {}, session=session, settings=settings)
+    copies = (CopyRef(CopyEnd.STDIN),) if sql.startswith("copy") else ()
+    return Facts(
+        sql, 1, "SelectStmt", classes, statement_class, {}, session=session, settings=settings, copies=copies
+    )
 
 
 class ScriptedGate(Gate):
@@ -272,13 +284,15 @@ TRANSCRIPTS: dict[str, tuple[list[Step], str, str]] = {
             ("F", message("d", b"1\n") + SYNC + FLUSH + message("d", b"2\n") + COPY_DONE),
             ("B", complete("COPY 2") + ready()),
         ],
-        "QdSHdc",
+        "QdHdc",
         "GCZ",
     ),
     "copy in, sent ahead": (
         [
             ("F", query("copy") + message("d", b"1\n") + COPY_DONE + query("select 1")),
-            ("B", COPY_IN + complete("COPY 1") + ready() + message("I") + ready()),
+            ("B", COPY_IN),
+            ("B", complete("COPY 1") + ready()),
+            ("B", message("I") + ready()),
         ],
         "QdcQ",
         "GCZIZ",
@@ -302,7 +316,7 @@ TRANSCRIPTS: dict[str, tuple[list[Step], str, str]] = {
             ("F", message("d", b"1\n") + COPY_DONE + SYNC),
             ("B", complete("COPY 1") + ready()),
         ],
-        "PBESdcS",
+        "PBEHdcS",
         "12GCZ",
     ),
     "extended copy in that failed before a Sync": (
@@ -314,7 +328,7 @@ TRANSCRIPTS: dict[str, tuple[list[Step], str, str]] = {
             ("F", query("select 1")),
             ("B", message("I") + ready()),
         ],
-        "PBEdSQ",
+        "PBEHdSQ",
         "12GEZIZ",
     ),
     "copy out": (
@@ -365,8 +379,16 @@ def test_transcript(name: str, size: int) -> None:
     assert played.kinds() == to_frontend
 
 
+ALTERED = {
+    "function call": "is refused",
+    "copy in": "Syncs that a copying server reads past are left out",
+    "extended copy in, Sync sent ahead is read past": "as above, and a Flush brings the server's answer",
+    "extended copy in that failed before a Sync": "as above",
+}
+
+
 @pytest.mark.parametrize(
-    "name", [name for name in TRANSCRIPTS if "refus" not in name and name != "function call"]
+    "name", [name for name in TRANSCRIPTS if "refus" not in name and name not in ALTERED]
 )
 def test_allowed_traffic_is_byte_identical(name: str) -> None:
     steps, _, _ = TRANSCRIPTS[name]
@@ -678,12 +700,16 @@ def test_search_path_is_both_until_the_server_says_which() -> None:
     played.take(subject.from_backend(complete("SET") + ready()))
     assert played.sent() == "QQ"
     played.take(subject.from_backend(DESCRIPTION + complete("SELECT 0") + ready()))
-    assert played.sent() == "QQQ"
+    assert played.sent() == "QQPBECS"
     assert b"current_schemas" in played.to_backend
     before = played.to_frontend
     played.take(subject.from_frontend(query("select 2")))
     assert gate.asked[-1][1].paths == (("public",), ("reporting", "shop_ro"))
-    played.take(subject.from_backend(DESCRIPTION + row(b"{reporting}") + complete("SELECT 1") + ready()))
+    played.take(
+        subject.from_backend(
+            PARSED + BOUND + row(b"{reporting}") + complete("SELECT 1") + message("3") + ready()
+        )
+    )
     assert played.to_frontend == before
     played.take(subject.from_frontend(query("select 3")))
     assert gate.asked[-1][1].paths == (("reporting",),)
