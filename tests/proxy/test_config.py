@@ -45,6 +45,7 @@ def folder(tmp_path: Path) -> Path:
         "version: 1\nname: reading\nstatements: {select: allow}\n", encoding="utf-8"
     )
     (tmp_path / "secret").write_text(PASSWORD + "\n", encoding="utf-8")
+    (tmp_path / "latin1").write_bytes(b"stra\xdfe")
     (tmp_path / "broken.yaml").write_text("version: 1\nmode: observ\nacess: x\n", encoding="utf-8")
     return tmp_path
 
@@ -249,6 +250,13 @@ BROKEN = {
         3,
         "agents.bot.login.password_file",
         "No such file",
+    ),
+    "password file of other bytes": Broken(
+        "password_env: RO_PASSWORD",
+        "password_file: latin1",
+        3,
+        "agents.bot.login.password_file",
+        "cannot be read: not UTF-8",
     ),
     "two sources of a password": Broken(
         "password_env: RO_PASSWORD",
