@@ -199,6 +199,7 @@ def _from_function(walk: Walk, fields: Fields, scope: Scope, join: int | None) -
         expression, *definitions = item["List"]["items"]
         call = expression.get("FuncCall")
         if call is None:
+            called.append("")
             walk.visit(expression)
         else:
             called.append(".".join(strings(call["funcname"])))

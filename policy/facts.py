@@ -161,6 +161,7 @@ class Source:
     column_aliases: tuple[str, ...] = ()
     """``AS t(a, b)``, or the names of a column definition list."""
     functions: tuple[str, ...] = ()
+    """One for each of ROWS FROM, as written; empty for what is no plain call (``current_date``)."""
     lateral: bool = False
     aliased: bool = False
     join: int | None = None

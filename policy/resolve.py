@@ -217,15 +217,11 @@ class _Search:
         return items
 
     def _no_source(self, ref: ColumnRef, levels: list[Level]) -> ColumnAnswer:
-        # A function call that is no plain one has a name of its own making.
-        nameless = any(
-            item.name is None and item.kind is SourceKind.FUNCTION for level in levels for item in level.items
-        )
-        # Names of an unresolved relation's schema cannot be compared.
+        # The schema of a relation that is not known cannot be compared.
         unresolved = len(ref.qualifier) > 1 and any(
             item.kind is SourceKind.RELATION and item.offer.open for level in levels for item in level.items
         )
-        if nameless or unresolved:
+        if unresolved:
             return ColumnAnswer(ref, Answer.UNCERTAIN)
         return ColumnAnswer(ref, Answer.UNKNOWN, NOTHING, Fault.SOURCE)
 

@@ -130,6 +130,8 @@ SELECT l.a FROM lab.loose(1) AS l(a int, b text)
 SELECT a, b FROM ROWS FROM (generate_series(1, 2), lab.numbers(2)) AS r(a, b)
 SELECT now FROM now()
 SELECT d FROM current_date d
+SELECT h.street FROM lab.home() h
+SELECT r.generate_series FROM ROWS FROM (current_date, generate_series(1, 2)) AS r
 SELECT now.now FROM CAST(now() AS date)
 SELECT "current_date"."current_date" FROM current_date
 SELECT s.name FROM lab.same((SELECT p FROM people p LIMIT 1)) s

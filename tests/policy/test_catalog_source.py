@@ -256,6 +256,7 @@ class TestOperatorsCastsTypes:
             "mood": TypeKind.ENUM,
             "email": TypeKind.DOMAIN,
             "work_email": TypeKind.DOMAIN,
+            "home": TypeKind.DOMAIN,
             "address": TypeKind.COMPOSITE,
             "span": TypeKind.RANGE,
             "span_multirange": TypeKind.MULTIRANGE,

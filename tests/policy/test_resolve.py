@@ -347,9 +347,21 @@ class TestAnswers:
 
     def test_a_relation_in_doubt_hides_nothing(self, catalog: Catalog) -> None:
         """Where the inner relation has no such column the outer one's is read."""
-        sql = "SELECT (SELECT salary FROM people LIMIT 1), (SELECT pay FROM people LIMIT 1) FROM public.pay"
-        found = reads(resolved(sql, catalog, (("app",), ("public",))))
-        assert found == {"people.salary", "pay.salary", "pay.pay_id"}
+        paths = (("app",), ("public",))
+        sql = "SELECT (SELECT salary FROM people LIMIT 1) FROM public.pay"
+        assert reads(resolved(sql, catalog, paths)) == {"people.salary", "pay.salary"}
+        sql = "SELECT (SELECT pay FROM people LIMIT 1) FROM public.pay"
+        assert reads(resolved(sql, catalog, paths)) == {"pay.salary", "pay.pay_id"}
+
+    def test_the_schema_of_a_relation_in_doubt_is_not_known(self, catalog: Catalog) -> None:
+        sql = "SELECT pg_temp_3.passing.a FROM passing"
+        assert unknown(resolve(facts(sql), catalog, PATHS, temporary=True)) == []
+        assert unknown(resolved("SELECT pg_temp_3.people.a FROM people", catalog)) == ["pg_temp_3.people.a"]
+
+    def test_an_item_of_group_by_that_is_not_alone(self, catalog: Catalog) -> None:
+        """In a ROLLUP it may name an output, in an expression it may not."""
+        resolution = resolved("SELECT name AS n FROM people GROUP BY name, ROLLUP (n)", catalog)
+        assert self.answer(resolution, "n")[0] is Answer.UNCERTAIN
 
     @pytest.mark.parametrize(
         "sql",

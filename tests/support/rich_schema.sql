@@ -35,6 +35,8 @@ CREATE TYPE app.mood AS ENUM ('good', 'bad');
 CREATE DOMAIN app.email AS text CHECK (lab.guard(VALUE)) NOT NULL;
 CREATE DOMAIN app.work_email AS app.email DEFAULT 'a@b';
 CREATE TYPE app.address AS (street text, city text, zip app.email);
+CREATE DOMAIN app.home AS app.address;
+CREATE FUNCTION lab.home() RETURNS app.home LANGUAGE sql AS 'SELECT ROW(''a'', ''b'', ''c'')::app.home';
 CREATE FUNCTION lab.gap(integer, integer) RETURNS double precision LANGUAGE sql IMMUTABLE AS 'SELECT ($1 - $2)::float8';
 CREATE TYPE app.span AS RANGE (SUBTYPE = integer, SUBTYPE_DIFF = lab.gap);
 CREATE FUNCTION lab.mood_to_int(app.mood) RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1';
