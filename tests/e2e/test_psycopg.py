@@ -106,7 +106,7 @@ def test_row_factories(connection: Connection) -> None:
     with connection.cursor(row_factory=dict_row) as cursor:
         assert (cursor.execute(sql).fetchone() or {}).keys() == {"id", "name"}
     with connection.cursor(row_factory=namedtuple_row) as cursor:
-        assert [tuple(row)[0] for row in cursor.execute(sql)] == [1]
+        assert [row._fields for row in cursor.execute(sql)] == [("id", "name")]
     with connection.cursor(row_factory=class_row(dict)) as cursor:
         assert [row["id"] for row in cursor.execute(sql)] == [1]
 
