@@ -11,12 +11,13 @@ import contextlib
 import functools
 import secrets
 import signal
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import structlog
 
@@ -71,22 +72,21 @@ class Server:
         self._listener: asyncio.Server | None = None
         self.replace_config(config)
 
+    @property
+    def config(self) -> Config:
+        """What new connections are served by."""
+        return self._terms.config
+
     def replace_config(self, config: Config) -> None:
         """Serve new connections by ``config``; live ones keep what they began with, and so does the listener.
 
         Raises OSError or ssl.SSLError where its certificates have become unusable; nothing has changed then.
         """
-        listen_tls, backend_tls = config.listen.tls, config.backend.tls
-        agent_context = tls.agent_context(listen_tls.cert, listen_tls.key) if listen_tls is not None else None
-        backend_context = tls.backend_context(backend_tls.mode, backend_tls.ca)
-        self._tls = agent_context
-        self._endpoint = Endpoint(config.backend.host, config.backend.port, backend_tls.mode, backend_context)
-        self._gates: dict[tuple[str, str], Gate] = {}
-        self._config = config
+        self._terms = _Terms.of(config)
 
     async def start(self) -> tuple[str, int]:
         """Listen; returns the host and the port, which the system chose where the config says 0."""
-        listen = self._config.listen
+        listen = self._terms.config.listen
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
             lambda: _Accepted(self._accept), listen.host, listen.port, backlog=_BACKLOG
@@ -127,7 +127,7 @@ class Server:
     # --- one connection ---
 
     def _accept(self, stream: _Accepted) -> None:
-        if self._draining or self._sockets >= self._config.limits.connections + _SPARE_SOCKETS:
+        if self._draining or self._sockets >= self._terms.config.limits.connections + _SPARE_SOCKETS:
             log.warning("connection dropped", client=stream.client, reason="no more sockets")
             stream.abort()
             return
@@ -168,12 +168,12 @@ class Server:
 
     async def _shake_hands(self, stream: _Accepted) -> bool:
         """True when a relay has taken the connection over."""
-        config = self._config
-        listen_tls = config.listen.tls
+        terms = self._terms
+        config, listen_tls = terms.config, terms.config.listen.tls
         deadline = asyncio.get_running_loop().time() + config.limits.startup_timeout_ms / 1000
         async with asyncio.timeout_at(deadline):
             first = await handshake.read_first(
-                stream, self._tls, tls_required=listen_tls is not None and listen_tls.required
+                stream, terms.tls, tls_required=listen_tls is not None and listen_tls.required
             )
             if isinstance(first, CancelRequest):
                 await self._cancels.request(first.pid, first.secret, stream.address)
@@ -183,45 +183,50 @@ class Server:
             proven = await handshake.authenticate(stream, first, config, self._mock_secret)
         self._take_place(proven, config)
         try:
-            await self._open(stream, proven, deadline)
+            await self._open(stream, proven, terms, deadline)
         except BaseException:
             self._leave_place(proven.user)
             raise
         return True
 
-    async def _open(self, stream: _Accepted, proven: Proven, deadline: float) -> None:
+    async def _open(self, stream: _Accepted, proven: Proven, terms: _Terms, deadline: float) -> None:
         """The backend's leg, then the steady state."""
         try:
             async with asyncio.timeout_at(deadline):
-                backend_stream, opened = await handshake.open_backend(proven, self._endpoint)
+                backend_stream, opened = await handshake.open_backend(proven, terms.endpoint)
         except TimeoutError:
             raise RefusedError("the database server did not answer in time", "57P03") from None
         try:
-            self._hand_over(stream, proven, backend_stream, opened)
+            self._hand_over(stream, proven, terms, backend_stream, opened)
         except BaseException:
             backend_stream.abort()
             raise
 
     def _hand_over(
-        self, stream: _Accepted, proven: Proven, backend_stream: TransportStream, opened: BackendSession
+        self,
+        stream: _Accepted,
+        proven: Proven,
+        terms: _Terms,
+        backend_stream: TransportStream,
+        opened: BackendSession,
     ) -> None:
         policy = proven.agent.policy
         connection = secrets.token_hex(8)
-        gate = self._gate(policy, proven.user)
+        gate = terms.gate(policy, proven.user)
         session = Session(
             gate,
             Identity(connection, proven.role),
             opened.search_path,
             nonce=secrets.token_hex(16),
             clock=time.monotonic,
-            message_bytes=self._config.limits.message_bytes,
+            message_bytes=terms.config.limits.message_bytes,
         )
         relay = Relay(
             session,
             gate=gate,
             audit=self._audit,
             identity=_identity(proven, stream.client, connection),
-            key=BackendKey(self._endpoint, opened.pid, opened.secret),
+            key=BackendKey(terms.endpoint, opened.pid, opened.secret),
             executor=self._judges,
             on_ended=self._ended,
         )
@@ -248,13 +253,6 @@ class Server:
             reason=refusal.reason,
         )
         stream.write(refusal.message)
-
-    def _gate(self, policy: Policy, agent: str) -> Gate:
-        key = (policy.source, agent)
-        gate = self._gates.get(key)
-        if gate is None:
-            gate = self._gates[key] = Gate(policy, agent, self._config.limits.statement_bytes)
-        return gate
 
     # --- counting ---
 
@@ -283,6 +281,35 @@ class Server:
         self._sockets -= 1
         if not self._sockets:
             self._quiet.set()
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """A config with what was made of it: one connection is served by one of these from end to end."""
+
+    config: Config
+    tls: ssl.SSLContext | None
+    endpoint: Endpoint
+    gates: dict[tuple[str, str], Gate]
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        listen_tls, backend_tls = config.listen.tls, config.backend.tls
+        endpoint = Endpoint(
+            config.backend.host,
+            config.backend.port,
+            backend_tls.mode,
+            tls.backend_context(backend_tls.mode, backend_tls.ca),
+        )
+        context = tls.agent_context(listen_tls.cert, listen_tls.key) if listen_tls is not None else None
+        return cls(config, context, endpoint, {})
+
+    def gate(self, policy: Policy, agent: str) -> Gate:
+        key = (policy.source, agent)
+        gate = self.gates.get(key)
+        if gate is None:
+            gate = self.gates[key] = Gate(policy, agent, self.config.limits.statement_bytes)
+        return gate
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +345,8 @@ class _Accepted(TransportStream):
         super().connection_made(transport)
         peer: Any = transport.get_extra_info("peername")
         self.address = str(peer[0]) if isinstance(peer, tuple) and peer else "local"
-        self.client = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else "local"
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        self.client = f"{host}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else "local"
         self._on_accepted(self)
 
 
@@ -383,12 +411,20 @@ class _Reloads:
         while True:
             await self._asked.wait()
             self._asked.clear()
+            before = self._server.config
             try:
-                self._server.replace_config(await asyncio.to_thread(self._load))
+                after = await asyncio.to_thread(self._load)
+                self._server.replace_config(after)
             except (InvalidFileError, OSError) as error:
                 log.error("reload failed; the old configuration stays", error=str(error))
-            else:
-                log.info("configuration reloaded")
+                continue
+            log.info("configuration reloaded")
+            if (before.listen.host, before.listen.port, before.audit) != (
+                after.listen.host,
+                after.listen.port,
+                after.audit,
+            ):
+                log.warning("a new listening address or audit file takes a restart")
 
 
 def _event_loop() -> Callable[[], asyncio.AbstractEventLoop]:

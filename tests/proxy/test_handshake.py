@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policy.model import Access, Limits, Mode, Policy, SettingRules
 from proxy import backend, handshake, scram
@@ -176,6 +179,24 @@ def test_a_probe_ends_silently() -> None:
 
     with pytest.raises(StreamClosedError):
         first(probe)
+
+
+@given(st.lists(st.sampled_from([SSL_REQUEST, GSS_REQUEST, packet()]) | st.binary(max_size=40), max_size=5))
+def test_any_bytes_end_in_a_documented_way(chunks: list[bytes]) -> None:
+    async def script(stream: MemoryStream) -> None:
+        for chunk in chunks:
+            stream.write(chunk)
+            await asyncio.sleep(0)
+
+    async def ours(stream: MemoryStream) -> None:
+        read = await handshake.read_first(stream, CONTEXT, tls_required=True)
+        if isinstance(read, StartupPacket):
+            assert stream.encrypted
+            await handshake.authenticate(stream, read, CONFIG, SECRET)
+            raise AssertionError("somebody got in")
+
+    with contextlib.suppress(RefusedError, NotPostgresError, StreamClosedError):
+        run_both(ours, script)
 
 
 # --- who ---
