@@ -1,7 +1,8 @@
-"""How rules call a relation in what the agent reads: by the first name that it could have."""
+"""What rules share about names: how a relation is called in what the agent reads, and PostgreSQL's own."""
 
 from __future__ import annotations
 
+from policy.builtin import PG_CATALOG, catalog_relation
 from policy.facts import RelationRef
 from policy.names import Names, QualifiedName
 
@@ -13,3 +14,15 @@ def display_name(ref: RelationRef, names: Names) -> QualifiedName:
     if ref.schema is None and outside:
         return outside[0]
     return candidates[0] if candidates else QualifiedName(ref.schema or "?", ref.name)
+
+
+def system_relation(ref: RelationRef, names: Names) -> QualifiedName | None:
+    """The system catalog or view that ``ref`` is for certain; None where it is or may be anything else.
+
+    PostgreSQL looks in pg_catalog first (search_path may not move it: ``settings.HELD``), so a name that is
+    there for certain is that one and no other.
+    """
+    for name in names.relations(ref):
+        if (ref.schema is not None or name.schema == PG_CATALOG) and catalog_relation(*name) is not None:
+            return name
+    return None

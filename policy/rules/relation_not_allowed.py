@@ -26,7 +26,7 @@ from policy.builtin import SYSTEM_SCHEMAS, catalog_relation
 from policy.facts import Facts, RelationRef, TypeRef
 from policy.model import Catalogs, Pattern, Policy, RuleLevel, Violation
 from policy.names import Names, QualifiedName
-from policy.rules.naming import display_name
+from policy.rules.naming import display_name, system_relation
 from policy.settings import split_qualified
 
 NAME = "relation-not-allowed"
@@ -72,14 +72,8 @@ def _judge(ref: RelationRef, names: Names, policy: Policy) -> Violation | None:
 
 
 def _candidates(ref: RelationRef, names: Names) -> tuple[QualifiedName, ...]:
-    candidates = tuple(names.relations(ref))
-    if ref.schema is None:
-        # PostgreSQL looks in pg_catalog first (search_path may not move it: settings.HELD), so a name that is
-        # there for certain is that one and no other.
-        known = [name for name in candidates if name.schema == "pg_catalog" and catalog_relation(*name)]
-        if known:
-            return tuple(known[:1])
-    return candidates
+    known = system_relation(ref, names)
+    return tuple(names.relations(ref)) if known is None else (known,)
 
 
 def is_allowed(name: QualifiedName, policy: Policy) -> bool:

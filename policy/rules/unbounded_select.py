@@ -8,7 +8,7 @@ Why
 Refused
     ``SELECT id FROM orders``
 Allowed
-    ``SELECT id FROM orders LIMIT 50`` · ``SELECT count(*) FROM orders``
+    ``SELECT id FROM orders LIMIT 50`` · ``SELECT count(*) FROM orders`` · a read of system catalogs alone
 Repair
     One, by adding LIMIT or an aggregate.
 Settings
@@ -30,8 +30,8 @@ SQLSTATE = "42501"
 GOVERNED_BY = "rules"
 
 
-def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001
-    for query in unbounded_queries(facts):
+def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
+    for query in unbounded_queries(facts, names):
         if query.relation_count == 1:
             yield Violation(
                 rule=NAME,

@@ -139,6 +139,24 @@ def test_rows_without_bound(sql: str, rules: list[str]) -> None:
     assert told(sql) == rules
 
 
+@pytest.mark.parametrize(
+    ("sql", "rules"),
+    [
+        ("SELECT c.relname FROM pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace", []),
+        ("SELECT relname FROM pg_catalog.pg_class", []),
+        ("SELECT 1 FROM information_schema.tables JOIN information_schema.columns USING (table_name)", []),
+        ("SELECT 1 FROM pg_class c JOIN orders o ON o.id = c.oid", [JOIN]),
+        ("SELECT 1 FROM pg_class, tables", [JOIN]),
+        ("SELECT 1 FROM public.pg_class, pg_class", [JOIN]),
+    ],
+)
+def test_system_catalogs_alone_need_no_bound(sql: str, rules: list[str]) -> None:
+    relations = '{allow: ["public.*"], catalogs: on}'
+    decision = judge(sql, policy_of(WRITER, relations=relations))
+    found = decision.violations if isinstance(decision, Reject) else decision.warnings
+    assert [violation.rule for violation in found] == rules
+
+
 def test_an_unbounded_join_may_be_repaired_once_and_must_keep_the_rest() -> None:
     sql = (
         "SELECT o.id FROM orders o JOIN customers c ON c.id = o.customer_id "
