@@ -210,9 +210,10 @@ class _Search:
         that level may be one that ``ref`` sees only in part."""
         items: list[Item] = []
         for depth, level in enumerate(levels):
-            here = self.scopes.qualified_items(level, ref.qualifier)
+            in_part = _seen_in_part(ref, depth, level)
+            here = self.scopes.qualified_items(level, ref.qualifier, in_part)
             items += here
-            if here and not _seen_in_part(ref, depth, level):
+            if here and not in_part:
                 break
         return items
 
@@ -233,13 +234,14 @@ class _Search:
         found: list[Reads] = []
         is_open = False
         for depth, level in enumerate(levels):
-            reads = level.find(name)
+            in_part = _seen_in_part(ref, depth, level)
+            reads = level.find(name, in_part)
             if reads is None:
                 # A column of an open source would hide those further out, and any whole row.
                 is_open = is_open or level.open
                 continue
             found.append(reads)
-            if not level.doubtful and not _seen_in_part(ref, depth, level):
+            if not level.doubtful and not in_part:
                 break
         else:
             # No column is certain: a source of that name may be meant, as a row.

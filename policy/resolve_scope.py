@@ -86,7 +86,7 @@ class Item:
     relations: tuple[Relation, ...] = ()
     aliased: bool = True
     hidden: bool = False
-    """Under a join that has an alias: qualifies nothing any more."""
+    """Under a join that has an alias: seen from inside that join alone."""
 
     @property
     def doubtful(self) -> bool:
@@ -134,9 +134,13 @@ class Level:
     def open(self) -> bool:
         return any(unit.open for unit in self.units)
 
-    def find(self, name: str) -> Reads | None:
-        """What an unqualified column ``name`` reads here; None where no listed column has the name."""
-        found = [reads for unit in self.units if (reads := unit.find(name)) is not None]
+    def find(self, name: str, in_part: bool) -> Reads | None:
+        """What an unqualified column ``name`` reads here; None where no listed column has the name.
+
+        ``in_part`` where the name may stand inside FROM, which sees columns before joins rename or hide them.
+        """
+        offers = [*self.units, *(item.offer for item in self.items if in_part and item.hidden)]
+        found = [reads for offer in offers if (reads := offer.find(name)) is not None]
         if not found:
             found = [reads for item in self.items if (reads := self._system_column(item, name)) is not None]
         return NOTHING.union(*found) if found else None
@@ -147,8 +151,9 @@ class Level:
     def everything(self) -> Reads:
         return NOTHING.union(*(unit.everything() for unit in self.units))
 
-    def named(self, name: str) -> list[Item]:
-        return [item for item in self.items if item.name == name and not item.hidden]
+    def named(self, name: str, in_part: bool) -> list[Item]:
+        """The items ``name`` qualifies; ``in_part`` as in ``find``."""
+        return [item for item in self.items if item.name == name and (in_part or not item.hidden)]
 
 
 class RelationCandidates(NamedTuple):
@@ -245,7 +250,7 @@ class Scopes:
             offers = [
                 item.offer
                 for level in self.outwards(query.index)
-                for item in self.qualified_items(level, qualifier)
+                for item in self.qualified_items(level, qualifier, level.query is not query)
             ][:1]
         names: list[str] = []
         is_open = not offers
@@ -255,9 +260,9 @@ class Scopes:
             is_open |= offer.open or offer.values
         return names, is_open
 
-    def qualified_items(self, level: Level, qualifier: Sequence[str]) -> list[Item]:
+    def qualified_items(self, level: Level, qualifier: Sequence[str], in_part: bool) -> list[Item]:
         """The items of ``level`` that ``alias`` or ``schema.relation`` means (refnameNamespaceItem)."""
-        items = level.named(qualifier[-1])
+        items = level.named(qualifier[-1], in_part)
         if len(qualifier) == 1:
             return items
         schema = qualifier[-2]

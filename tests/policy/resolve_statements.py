@@ -102,6 +102,9 @@ SELECT j.product_id, j.note FROM (stock JOIN moves USING (product_id, place)) AS
 SELECT j.a, j.b, note, j.c FROM (stock JOIN moves USING (product_id, place)) AS j(a, b, c)
 SELECT x.product_id, stock.on_hand FROM stock JOIN moves USING (product_id) AS x
 SELECT j FROM (stock CROSS JOIN kept) AS j
+SELECT j.a FROM (stock s JOIN kept k ON k.place = s.place AND on_hand > 1) AS j(a, b, c)
+SELECT j.a FROM (stock s JOIN kept k ON EXISTS (SELECT 1 FROM note WHERE id = on_hand AND s.place = k.place)) AS j(a, b, c)
+SELECT j.id FROM (people p JOIN LATERAL generate_series(1, p.id) g ON g > boss_id) AS j
 SELECT a.name, b.name, c.name FROM people a LEFT JOIN people b ON b.id = a.boss_id RIGHT JOIN people c ON c.id = b.boss_id
 SELECT a.name FROM people a JOIN (people b JOIN people c ON c.id = b.boss_id) ON b.id = a.boss_id
 SELECT s.on_hand FROM people p JOIN stock s ON s.keeper_id = p.id AND EXISTS (SELECT 1 FROM moves WHERE moves.place = s.place AND amount > p.salary)

@@ -15,6 +15,7 @@ from policy import parse
 from policy.catalog import Catalog
 from policy.facts import Facts
 from policy.resolve import Answer, Fault, Resolution, resolve
+from tests.policy.random_selects import RandomSelects
 from tests.policy.resolve_statements import ACCEPTED, REFUSED, SINCE_18
 from tests.support.postgres import Database
 
@@ -126,6 +127,13 @@ class TestAgainstServers:
     def test_more_mutations(self, rich: Database, rich_catalog: Catalog) -> None:
         compare_mutations(rich, rich_catalog, ("folded", "place", "p", "id", "ctid", "s", "q", "x"))
 
+    def test_random_selects(self, rich: Database, rich_catalog: Catalog) -> None:
+        compare_random_selects(rich, rich_catalog, seed=1, count=300)
+
+    @pytest.mark.slow
+    def test_more_random_selects(self, rich: Database, rich_catalog: Catalog) -> None:
+        compare_random_selects(rich, rich_catalog, seed=2, count=5000)
+
     def test_the_server_reads_nothing_else(self, rich: Database, rich_catalog: Catalog) -> None:
         """Of every SELECT made a view, the columns the server records are among those resolved."""
 
@@ -213,6 +221,34 @@ def compare_mutations(rich: Database, catalog: Catalog, replacements: tuple[str,
     wrong, found = on_server(rich, work)
     assert wrong == []
     assert found["seen"] > 0.9 * found.total()
+
+
+def compare_random_selects(rich: Database, catalog: Catalog, seed: int, count: int) -> None:
+    """Both promises at once, on statements nobody thought of."""
+
+    async def work(connection: Any) -> tuple[list[str], Counter[str]]:
+        selects = RandomSelects(seed)
+        wrong: list[str] = []
+        found: Counter[str] = Counter()
+        for _ in range(count):
+            sql = selects.select()
+            query = parse.parse(sql)
+            if query.failure is not None:
+                continue
+            resolution = resolve(query.statements[0], catalog, PATHS, temporary=False)
+            error = await refusal(connection, sql)
+            found["accepted" if error is None else "seen" if unknown(resolution) else "left"] += 1
+            if error is not None:
+                continue
+            wrong += [f"{sql}: {name} is called unknown" for name in unknown(resolution)]
+            missed = (await view_reads(connection, sql) or set()) - reads(resolution)
+            wrong += [f"{sql}: {column} is read" for column in missed]
+        return wrong, found
+
+    wrong, found = on_server(rich, work)
+    assert wrong == []
+    assert found["accepted"] > 0.4 * count
+    assert found["seen"] > 0.1 * count
 
 
 @pytest.fixture(scope="module")
