@@ -6,10 +6,11 @@ one, and nothing of statements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from policy import builtin
+from policy.extract_operands import operand
 from policy.extract_walk import (
     NOTHING,
     Fields,
@@ -20,7 +21,7 @@ from policy.extract_walk import (
     qualifiers,
     strings,
 )
-from policy.facts import ColumnRef, RelationRef, SettingHow, SettingRef, TypeRef, Use
+from policy.facts import ColumnRef, Operand, RelationRef, SettingHow, SettingRef, TypeRef, Use
 from policy.nodes import FIELDS
 
 _TRUE_WORDS: Final = frozenset({"true", "t", "yes", "y", "on", "1"})
@@ -54,13 +55,23 @@ def _a_expr(walk: Walk, fields: Fields) -> None:
     position = walk.position(fields)
     implied = _NAMED_OPERATORS.get(kind)
     if implied is not None:
-        walk.operator(strings(fields["name"]), position, implied, "lexpr" in fields, "rexpr" in fields)
+        sides = () if kind in _OF_ARRAYS else _sides(walk, fields)
+        walk.operator(strings(fields["name"]), position, implied, "lexpr" in fields, "rexpr" in fields, sides)
     elif kind in _IMPLIED_OPERATORS:
+        sides = _sides(walk, fields)
         for symbol in _IMPLIED_OPERATORS[kind]:
-            walk.operator([symbol], position, implied=True)
+            walk.operator([symbol], position, implied=True, operands=sides)
     else:
         raise NotUnderstoodError(f"an expression of kind {kind}", position)
     walk.rest("A_Expr", fields, _NAME)
+
+
+def _sides(walk: Walk, fields: Fields) -> tuple[Operand, ...]:
+    return tuple([operand(walk, fields[side]) for side in ("lexpr", "rexpr") if side in fields])
+
+
+_OF_ARRAYS: Final = frozenset({"AEXPR_OP_ANY", "AEXPR_OP_ALL"})
+"""What is compared are elements of the right side."""
 
 
 _ITEM_DEPTH: Final[Mapping[str, int]] = {"order": 1, "group": 0, "distinct": 0}
@@ -135,11 +146,23 @@ def func_call(walk: Walk, fields: Fields, in_from: bool = False) -> None:
         argument_names = tuple(argument.get("NamedArgExpr", {}).get("name") for argument in arguments)
     inside = walk.in_aggregate
     walk.in_aggregate = _shapes_rows(walk, names, fields)
-    walk.function(names, fields, len(arguments), literals, argument_names=argument_names, in_from=in_from)
+    walk.function(
+        names,
+        fields,
+        len(arguments),
+        literals,
+        argument_names=argument_names,
+        in_from=in_from,
+        operands=() if argument_names or "func_variadic" in fields else _operands(walk, arguments),
+    )
     if names[-1] == "set_config":
         _set_config(walk, fields, literals, argument_names)
     walk.rest("FuncCall", fields, _FUNCNAME)
     walk.in_aggregate = inside
+
+
+def _operands(walk: Walk, arguments: Sequence[Fields]) -> tuple[Operand, ...]:
+    return tuple([operand(walk, argument) for argument in arguments])
 
 
 def _shapes_rows(walk: Walk, names: list[str], fields: Fields) -> bool:
@@ -164,10 +187,19 @@ def _shapes_rows(walk: Walk, names: list[str], fields: Fields) -> bool:
 def _sql_json_aggregate(node: str) -> Handler:
     def handler(walk: Walk, fields: Fields) -> None:
         inside = walk.in_aggregate
+        walk.makes_json = True
         if walk.scope is not None and "over" not in fields["constructor"]:
             walk.scope.aggregates, walk.in_aggregate = True, True
         walk.rest(node, fields)
         walk.in_aggregate = inside
+
+    return handler
+
+
+def _sql_json_constructor(node: str) -> Handler:
+    def handler(walk: Walk, fields: Fields) -> None:
+        walk.makes_json = True
+        walk.rest(node, fields)
 
     return handler
 
@@ -319,7 +351,11 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "FuncCall": _func_call,
     "FunctionParameter": _declared_type("FunctionParameter", "argType"),
     "JsonArrayAgg": _sql_json_aggregate("JsonArrayAgg"),
+    "JsonArrayConstructor": _sql_json_constructor("JsonArrayConstructor"),
+    "JsonArrayQueryConstructor": _sql_json_constructor("JsonArrayQueryConstructor"),
     "JsonObjectAgg": _sql_json_aggregate("JsonObjectAgg"),
+    "JsonObjectConstructor": _sql_json_constructor("JsonObjectConstructor"),
+    "JsonScalarExpr": _sql_json_constructor("JsonScalarExpr"),
     "MultiAssignRef": _multi_assign_ref,
     "ParamRef": _param_ref,
     "SortBy": _sort_by,

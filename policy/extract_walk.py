@@ -21,6 +21,7 @@ from policy.facts import (
     CopyRef,
     FunctionRef,
     Join,
+    Operand,
     OperatorRef,
     Output,
     RelationRef,
@@ -202,6 +203,7 @@ class Walk:
         self.analyze = False
         self.explains = False
         self.creates_temp = False
+        self.makes_json = False
         self.parameters = 0
         self.depth = 0
         self.deepest = 0
@@ -373,6 +375,7 @@ class Walk:
         *,
         argument_names: tuple[str | None, ...] = (),
         in_from: bool = False,
+        operands: tuple[Operand, ...] = (),
     ) -> None:
         """Record a call; ``fields`` hold its location and its star, if any."""
         self.functions.append(
@@ -387,6 +390,7 @@ class Walk:
                 in_from,
                 self.position(fields),
                 self.query,
+                operands,
             )
         )
 
@@ -408,9 +412,10 @@ class Walk:
         implied: bool = False,
         left: bool = True,
         right: bool = True,
+        operands: tuple[Operand, ...] = (),
     ) -> None:
         schema = names[-2] if len(names) > 1 else None
-        self.operators.append(OperatorRef(names[-1], schema, left, right, implied, position))
+        self.operators.append(OperatorRef(names[-1], schema, left, right, implied, position, operands))
 
     def implied_equality(self, position: int | None = None) -> None:
         self.operators.append(OperatorRef("=", implied=True, position=position))

@@ -48,6 +48,31 @@ class RelationRef:
     only: bool = False
 
 
+class OperandKind(StrEnum):
+    """What is known of a value's type by the text alone."""
+
+    TYPED = "typed"
+    """A number, a boolean or a cast: of the type that ``Operand.name`` names."""
+    UNTYPED = "untyped"
+    """A string constant or NULL, which takes the type that is wanted of it."""
+    PARAMETER = "parameter"
+    """``$n`` without a cast: of whatever type the Parse message says."""
+    COLUMN = "column"
+    CALL = "call"
+    """What a function returns; ``Operand.name`` is the function's."""
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An argument of a function or a side of an operator. ``position`` tells which of ``Facts.columns``."""
+
+    kind: OperandKind
+    name: str | None = None
+    schema: str | None = None
+    position: int | None = None
+
+
 class CallKind(StrEnum):
     CALL = "call"
     """f(x), anywhere: select list, FROM, DEFAULT, EXECUTE's arguments, CALL …"""
@@ -74,6 +99,8 @@ class FunctionRef:
     in_from: bool = False
     position: int | None = None
     query: int | None = None
+    operands: tuple[Operand, ...] = ()
+    """One for each argument; () where they are not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +117,8 @@ class OperatorRef:
     right: bool = True
     implied: bool = False
     position: int | None = None
+    operands: tuple[Operand, ...] = ()
+    """Left and right, or the one there is; () where they are not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,6 +458,8 @@ class Facts:
     """The highest $n."""
     creates_temp: bool = False
     """SELECT INTO TEMP, CREATE TEMP …"""
+    makes_json: bool = False
+    """JSON_OBJECT, JSON_ARRAY, JSON_SCALAR and their aggregates, which may call a cast to json unseen."""
     not_understood: NotUnderstood | None = None
     depth: int = 0
     nodes: int = 0
