@@ -12,15 +12,16 @@ for a join of four tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from typing import Any, Final
 
 from policy import builtin
+from policy.catalog_values import Relation
 from policy.expressions import kind_of, names_of
-from policy.facts import CopyEnd, Facts, RelationRef, SessionAction
+from policy.facts import CallKind, CopyEnd, Facts, FunctionRef, RelationRef, SessionAction
 from policy.figures import Figures, Relations, figures
 from policy.model import CostLimits, Policy, RuleLevel, Violation
 from policy.names import Names, PathNames, QualifiedName
@@ -259,13 +260,20 @@ def _reusable(facts: Facts, names: Names, catalog: Relations | None) -> bool:
         return True
     if catalog is None or len(facts.queries) != 1 or len(facts.relations) != 1:
         return False
-    if any(builtin.returns_set(f.name) or not builtin.is_builtin(f.name) for f in facts.functions):
-        return False
     known = [found for name in names.relations(facts.relations[0]) if (found := catalog.relation(*name))]
+    if any(_may_repeat(ref, known) for ref in facts.functions):
+        return False
     compared = _compared(facts)
     return bool(known) and all(
         any(compared.issuperset(key) for key in relation.unique_keys) for relation in known
     )
+
+
+def _may_repeat(ref: FunctionRef, relations: Sequence[Relation]) -> bool:
+    """Whether a call may return many rows; ``x.name`` is none where every relation has that column."""
+    if ref.kind is CallKind.ATTRIBUTE and all(relation.column(ref.name) for relation in relations):
+        return False
+    return builtin.returns_set(ref.name) or not builtin.is_builtin(ref.name)
 
 
 def _compared(facts: Facts) -> frozenset[str]:

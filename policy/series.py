@@ -84,7 +84,7 @@ def _seconds(node: Node) -> float | None:
 
 def _interval(text: str) -> float | None:
     """``1 day 02:00:00`` or ``2 hours``, as PostgreSQL prints and agents write them."""
-    left = text.strip().lower()
+    left = text.strip().lower().removeprefix("@")
     total = 0.0
     for pattern in (_PART, _CLOCK):
         for found in pattern.finditer(left):

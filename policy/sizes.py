@@ -224,9 +224,16 @@ class _Sizes:
         if text is None or not isinstance(text.value, str):
             return math.inf
         total = float(len(text.value)) + sum(self._size(value) for value in values)
+        named = max((self.number(value) for value in values if not _is_word(value)), default=0.0)
         for width in _FORMAT_WIDTH.findall(text.value):
-            total += max((self.number(v) for v in values), default=0.0) if width == "*" else float(width)
+            total += named if width == "*" else float(width)
         return total
+
+
+def _is_word(node: Node) -> bool:
+    """A constant that is no number."""
+    value = constant(node)
+    return value is not None and as_number(value) is None
 
 
 _SAME: Final = frozenset(

@@ -44,8 +44,8 @@ GOVERNED_BY = "cost"
 
 LARGE_BYTES: Final = 16 << 20
 _SERIES: Final = "generate_series"
-_INIT_PLAN: Final = re.compile(r"\(InitPlan (\d+)\)\.col\d+")
-"""How EXPLAIN prints an InitPlan's value from PostgreSQL 17 on, which no grammar reads; before it: ``$0``."""
+_PLAN_VALUE: Final = re.compile(r"\((?:hashed )?(?:InitPlan|SubPlan) (\d+)\)(?:\.col\d+)?")
+"""How EXPLAIN prints a sub-plan's value, which no grammar reads; an InitPlan's is ``$0`` before 17."""
 
 
 def check_text(facts: Facts, policy: Policy) -> Iterator[Violation]:
@@ -84,21 +84,25 @@ def _sets(priced: Priced, policy: Policy, node: Node) -> Iterator[Violation]:
     """The calls of one node that return rows the planner only guesses."""
     if node.kind == "Function Scan" and node.rows <= 1 and priced.catalog is None:
         return
-    calls = _calls(node.call if node.call is not None else ", ".join(node.output))
-    if calls is None:
-        yield _guess(policy, node.function or "A function")
-        return
+    texts = node.output if node.call is None else (node.call,)
+    calls = [call for text in texts for call in _calls(text)]
     for name, args in calls:
-        if name == _SERIES and builtin.returns_set(name):
+        if name is None:
+            yield _guess(policy, node.function or "a function")
+        elif name == _SERIES and builtin.returns_set(name):
             yield from _series(priced, policy, node, args)
         elif not builtin.is_builtin(name) and _guessed(priced, name):
             yield _guess(policy, name)
 
 
-def _calls(text: str) -> list[tuple[str, Sequence[Any]]] | None:
-    """The function calls in an expression list that EXPLAIN printed; None where it cannot be read back."""
-    read = trees("SELECT " + _INIT_PLAN.sub(r"$\1", text))
-    return list(_function_calls(read)) if read else None
+def _calls(text: str) -> Iterator[tuple[str | None, Sequence[Any]]]:
+    """The function calls in an expression list that EXPLAIN printed; one without a name where it cannot be
+    read back."""
+    read = trees("SELECT " + _PLAN_VALUE.sub(r"$\1", text))
+    if read:
+        yield from _function_calls(read)
+    else:
+        yield None, ()
 
 
 def _function_calls(node: Any) -> Iterator[tuple[str, Sequence[Any]]]:
@@ -139,9 +143,9 @@ def _with_values(priced: Priced, arg: Any) -> Any:
     names = (f"InitPlan {number}", f"(returns ${number})")
     for node in priced.nodes:
         if node.subplan is not None and node.subplan.endswith(names) and len(node.output) == 1:
-            read = trees("SELECT " + node.output[0])
+            read = trees("SELECT " + _PLAN_VALUE.sub(r"$\1", node.output[0]))
             targets = kind_of(read[0])[1].get("targetList", []) if read else []
-            return targets[0]["ResTarget"]["val"] if len(targets) == 1 else arg
+            return _with_values(priced, targets[0]["ResTarget"]["val"]) if len(targets) == 1 else arg
     return arg
 
 

@@ -1,0 +1,132 @@
+"""The arithmetic between a plan and a limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policy.catalog_values import Relation, RelationKind
+from policy.figures import Figures, LockMode, SizeSource, figures
+from policy.plan import Node, Plan, parse_plan
+from tests.policy.test_plan import stored
+
+
+def node(kind: str, total: float, rows: float, *children: Node, startup: float = 0.0, **more: Any) -> Node:
+    return Node(kind, startup, total, rows, more.pop("width", 8), children=children, **more)
+
+
+def scan(rows: float = 1000, total: float = 100, role: str = "Outer", **more: Any) -> Node:
+    return node("Seq Scan", total, rows, role=role, schema="public", relation="t", alias="t", **more)
+
+
+def of(root: Node, **options: Any) -> Figures:
+    return figures(Plan((root,)), options.pop("catalog", None), **options)
+
+
+class Rows:
+    """A catalog that knows one count."""
+
+    def __init__(self, rows: float) -> None:
+        self.rows = rows
+
+    def relation(self, schema: str, name: str) -> Relation | None:
+        return Relation(schema, name, RelationKind.TABLE, "owner", rows=self.rows)
+
+
+def test_a_limit_charges_its_share_of_what_hands_rows_on() -> None:
+    told = figures(parse_plan(stored("limit")), None)
+    limit, table = told.nodes
+    assert (limit.cost, limit.rows) == (0.11, 5)
+    assert table.share == pytest.approx(0.11 / 45)
+    assert table.cost == pytest.approx(0.11)
+    assert table.scanned == pytest.approx(2000 * 0.11 / 45)
+
+
+def test_a_limit_may_be_told_not_to_count() -> None:
+    _, table = figures(parse_plan(stored("limit")), None, under_limit_full=True).nodes
+    assert (table.share, table.cost, table.scanned) == (1.0, 45.0, 2000)
+
+
+def test_what_must_have_all_its_input_has_it_under_a_limit_too() -> None:
+    _, sort, join, *_ = figures(parse_plan(stored("sort_under_limit")), None).nodes
+    assert sort.cost < sort.node.total
+    assert (join.share, join.cost, join.rows) == (1.0, 279281.47, 15607774)
+
+
+def test_the_offset_is_part_of_the_share() -> None:
+    # PostgreSQL charges OFFSET 900 LIMIT 10 of 1,000 rows for 910 of them.
+    _, table = of(node("Limit", 91.0, 10, scan(), startup=90.0)).nodes
+    assert table.share == pytest.approx(0.91)
+
+
+def test_a_limit_over_nothing_dear_goes_by_rows() -> None:
+    _, table = of(node("Limit", 0.0, 5, scan(rows=10, total=0.0))).nodes
+    assert table.share == 0.5
+
+
+def test_the_inner_side_of_a_nested_loop_runs_for_every_outer_row() -> None:
+    _, outer, inner = of(node("Nested Loop", 9e4, 5000, scan(1000), scan(5, role="Inner"))).nodes
+    assert (outer.runs, inner.runs, inner.rows) == (1, 1000, 5000)
+    assert inner.repeated_by is not None
+    assert inner.repeated_by.kind == "Nested Loop"
+
+
+@pytest.mark.parametrize("early", [{"join": "Semi"}, {"join": "Anti"}, {"inner_unique": True}])
+def test_a_join_that_stops_at_the_first_match_multiplies_nothing(early: dict[str, Any]) -> None:
+    *_, inner = of(node("Nested Loop", 9e4, 1000, scan(1000), scan(500, role="Inner"), **early)).nodes
+    assert (inner.runs, inner.rows) == (1, 500)
+
+
+def test_a_correlated_sub_select_runs_for_every_row() -> None:
+    _, aggregate, table = figures(parse_plan(stored("correlated")), None).nodes
+    assert aggregate.runs == pytest.approx(2000)
+    assert table.rows == pytest.approx(2000 * 3001)
+
+
+def test_a_sub_select_runs_no_oftener_than_the_cost_above_it_pays_for() -> None:
+    _, table = of(node("Seq Scan", 210, 4000, scan(2000, 100, role="SubPlan"))).nodes
+    assert table.runs == pytest.approx(2.1)
+
+
+def test_workers_add_up_and_the_leader_helps() -> None:
+    gather, table = figures(parse_plan(stored("parallel")), None).nodes
+    # Two workers and 0.4 of the leader: what PostgreSQL divided 1,500 rows by.
+    assert table.rows == pytest.approx(gather.rows) == 1500
+
+
+@pytest.mark.parametrize(
+    ("table", "catalog", "scanned", "source", "unknown"),
+    [
+        (scan(1000), None, 1000, SizeSource.PLAN, False),
+        (scan(1000), Rows(-1), 1000, SizeSource.PLAN, True),
+        (scan(7, conditions=(("Filter", "x"),)), Rows(5000), 5000, SizeSource.CATALOG, False),
+        (scan(6000, conditions=(("Filter", "x"),)), Rows(5000), 6000, SizeSource.CATALOG, False),
+        (scan(7, 225, conditions=(("Filter", "x"),)), None, 10_000, SizeSource.COST, False),
+        (scan(7, 225, conditions=(("Filter", "x"),)), Rows(-1), 10_000, SizeSource.COST, True),
+    ],
+)
+def test_where_the_size_of_a_scanned_relation_comes_from(
+    table: Node, catalog: Rows | None, scanned: float, source: SizeSource, unknown: bool
+) -> None:
+    (figure,) = of(table, catalog=catalog).nodes
+    assert figure.scanned == pytest.approx(scanned)
+    assert (figure.size_source, figure.never_analyzed) == (source, unknown)
+
+
+def test_the_locks_of_a_writing_cte() -> None:
+    told = figures(parse_plan(stored("writing_cte")), None)
+    assert [(lock.relation, lock.mode, lock.rows) for lock in told.locks] == [
+        ("customers", LockMode.ROW_EXCLUSIVE, 1),
+        ("orders", LockMode.ROW_EXCLUSIVE, 899),
+    ]
+
+
+def test_rows_that_are_locked() -> None:
+    (lock,) = of(node("LockRows", 50, 20, scan(20))).locks
+    assert (lock.mode, lock.rows) == (LockMode.ROW_SHARE, 20)
+
+
+def test_the_result_is_what_the_top_returns() -> None:
+    told = of(node("Limit", 1.0, 5, scan(), width=64))
+    assert (told.result_rows, told.result_bytes, told.total) == (5, 320, 1.0)

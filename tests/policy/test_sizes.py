@@ -1,0 +1,100 @@
+"""Bounds on what a statement's own arithmetic makes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from policy.parse import parse
+from policy.sizes import Growth, growth, may_grow
+
+HUGE = math.inf
+
+
+def grown(sql: str) -> Growth | None:
+    (facts,) = parse(sql).statements
+    return growth(facts) if may_grow(facts) else None
+
+
+@pytest.mark.parametrize(
+    ("sql", "size"),
+    [
+        ("SELECT repeat('xy', 1000)", 2000),
+        ("SELECT pg_catalog.repeat('x', 30000 * 30000)", 9e8),
+        ("SELECT repeat('x', '900000000'::int)", 9e8),
+        ("SELECT repeat('x', (SELECT 9))", HUGE),
+        ("SELECT repeat('x', $1)", HUGE),
+        ("SELECT repeat('x', least($1, 50))", 50),
+        ("SELECT repeat('x', greatest(5, 50))", 50),
+        ("SELECT repeat('x', CASE WHEN $1 THEN 7 ELSE 70 END)", 70),
+        ("SELECT repeat('x', coalesce($1, 5))", HUGE),
+        ("SELECT repeat('x', -5 - 5)", 10),
+        ("SELECT repeat('x', power(10, 9)::int)", HUGE),
+        ("SELECT repeat('x', 1000 % 7)", 7),
+        ("SELECT repeat(repeat('x', 1000), 1000)", 1e6),
+        ("SELECT repeat('a' || repeat('x', 1000), 1000)", 1e6),
+        ("SELECT repeat(name, 3) FROM products", 192),
+        ("SELECT repeat('#', stock) FROM products", 1000),
+        ("SELECT repeat('#', stock * 1000000) FROM products", 1e9),
+        ("SELECT repeat('#', (count(*) / 10)::int) FROM orders", 100),
+        ("SELECT repeat('#', sum(quantity)::int / 1000) FROM order_items", 1000),
+        ("SELECT lpad(id::text, 6, '0') FROM orders", 6),
+        ("SELECT rpad('', 100000000)", 1e8),
+        ("SELECT format('%-20s|%s', name, id) FROM products", 20 + 64 + 64 + 8),
+        ("SELECT format('%*s', 900000000, 'a')", 900000000 + 3 + 9 + 1),
+        ("SELECT format($1, 1)", HUGE),
+        ("SELECT array_fill(0, ARRAY[30000, 30000])", 8 * 9e8),
+        ("SELECT array_fill(0, $1::int[])", HUGE),
+        ("SELECT 'x'::char(10000000)", 1e7),
+        ("SELECT '1'::bit(8000000)", 1e6),
+        ("SELECT replace(repeat('a', 1000), 'a', repeat('b', 1000))", 1e6),
+        ("SELECT regexp_replace(email, '^(.).*@', '\\1@') FROM customers", 192),
+    ],
+)
+def test_the_largest_value(sql: str, size: float) -> None:
+    found = grown(sql)
+    assert found is not None
+    assert found.bytes == pytest.approx(size)
+
+
+@pytest.mark.parametrize(
+    ("sql", "size"),
+    [
+        ("WITH m AS (SELECT count(*) AS n FROM orders) SELECT repeat('#', n::int) FROM m", 1000),
+        ("SELECT repeat('#', n) FROM (SELECT 900000000 AS n) t", 9e8),
+        ("SELECT repeat('#', t.n) FROM (SELECT n FROM (SELECT 900000000 AS n) s) t", 9e8),
+        ("SELECT repeat('#', int4) FROM (SELECT '900000000'::int4) t", 1000),
+        ("SELECT repeat('#', n) FROM (SELECT 900000000) t(n)", HUGE),
+        ("WITH m(n) AS (SELECT 900000000) SELECT repeat('#', n) FROM m", HUGE),
+        ("SELECT repeat('#', column1) FROM (VALUES (900000000)) t", HUGE),
+        ("SELECT repeat('#', n) FROM generate_series(900000000, 900000000) n", HUGE),
+        ("SELECT repeat('#', p.stock) FROM products p, unnest(p.tags) t", 1000),
+        ("SELECT repeat(x, 9000) FROM (SELECT repeat('a', 9000) AS x) t", 9000.0**2 * 64),
+    ],
+)
+def test_columns_that_the_statement_makes(sql: str, size: float) -> None:
+    found = grown(sql)
+    assert found is not None
+    assert found.bytes == pytest.approx(size)
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT length('x')", "SELECT mine.repeat('x', 1000000000)", "SELECT 'x'::varchar(10000000)"]
+)
+def test_what_does_not_grow(sql: str) -> None:
+    assert grown(sql) is None
+
+
+def test_the_place_is_the_calls_own() -> None:
+    found = grown("SELECT 'é', repeat('x', 900000000)")
+    assert found is not None
+    assert (found.function, found.location) == ("repeat", len("SELECT 'é', ".encode()))
+
+
+def test_nesting_is_worked_out_once() -> None:
+    depth = 200
+    sql = "SELECT " + "repeat('a' || " * depth + "'b'" + ", 2)" * depth
+    found = grown(sql)
+    assert found is not None
+    assert found.bytes >= 2.0**depth
