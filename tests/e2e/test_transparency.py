@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg2
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -186,6 +187,10 @@ def observed(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def test_a_conversation_is_the_same_through_the_proxy(
     observed: RunningProxy, conversation: list[Step]
 ) -> None:
+    assert_alike(observed, conversation)
+
+
+def assert_alike(observed: RunningProxy, conversation: list[Step]) -> None:
     direct = Witness(observed.database.dsn("shop_app"))
     proxied = Witness(make_conninfo(**observed.parameters("shop_app")))
     try:
@@ -194,3 +199,49 @@ def test_a_conversation_is_the_same_through_the_proxy(
     finally:
         direct.close()
         proxied.close()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Simple("EXECUTE never_prepared"),
+        Simple("SET standard_conforming_strings = off; SELECT 'a\\'b'"),
+        Simple("SET client_encoding = 'LATIN1'; SELECT 'a'"),
+        Simple("SET session_replication_role = replica"),
+        Simple("COPY t TO PROGRAM 'cat'"),
+        Simple("SELECT pg_read_file('/etc/passwd')"),
+        Simple("SELECT * FROM pg_authid"),
+        Extended("SELECT 1; SELECT 2"),
+    ],
+)
+def test_what_an_enforcing_policy_could_never_allow(observed: RunningProxy, step: Step) -> None:
+    assert_alike(observed, [step, Simple("SELECT 1")])
+
+
+def test_large_objects_by_function_calls(observed: RunningProxy) -> None:
+    """libpq reaches large objects by FunctionCall messages, which an enforcing policy refuses."""
+    connection = psycopg2.connect(**observed.parameters("shop_app"))
+    try:
+        written = connection.lobject(0, "wb")
+        written.write(b"x" * 100_000)
+        written.close()
+        assert connection.lobject(written.oid, "rb").read() == b"x" * 100_000
+        connection.rollback()
+        with pytest.raises(psycopg2.OperationalError, match="does not exist"):
+            connection.lobject(1, "rb")
+        connection.rollback()
+    finally:
+        connection.close()
+
+
+def test_large_objects_where_the_policy_is_enforced(observed: RunningProxy) -> None:
+    connection = psycopg2.connect(**observed.parameters("writer"))
+    try:
+        with pytest.raises(psycopg2.Error, match="FunctionCall carries no SQL"):
+            connection.lobject(0, "wb")
+        connection.rollback()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            assert cursor.fetchone() == (1,)
+    finally:
+        connection.close()
