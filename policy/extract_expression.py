@@ -56,7 +56,9 @@ def _a_expr(walk: Walk, fields: Fields) -> None:
     implied = _NAMED_OPERATORS.get(kind)
     if implied is not None:
         sides = () if kind in _OF_ARRAYS else _sides(walk, fields)
-        walk.operator(strings(fields["name"]), position, implied, "lexpr" in fields, "rexpr" in fields, sides)
+        walk.operator(
+            strings(fields["name"]), position, implied, "lexpr" in fields, "rexpr" in fields, operands=sides
+        )
     elif kind in _IMPLIED_OPERATORS:
         sides = _sides(walk, fields)
         for symbol in _IMPLIED_OPERATORS[kind]:

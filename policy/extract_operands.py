@@ -6,16 +6,17 @@ catalog is asked; what a column's or a cast's name means is for whoever has one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from policy.builtin import PG_CATALOG
 from policy.extract_walk import Fields, Walk, strings
 from policy.facts import Operand, OperandKind
 
+_Reader = Callable[[Walk, Fields, int], Operand]
+
 _OTHER: Final = Operand(OperandKind.OTHER)
 _UNTYPED: Final = Operand(OperandKind.UNTYPED)
-_PARAMETER: Final = Operand(OperandKind.PARAMETER)
 _INT4, _INT8, _NUMERIC, _BOOL = (
     Operand(OperandKind.TYPED, name, PG_CATALOG) for name in ("int4", "int8", "numeric", "bool")
 )
@@ -26,33 +27,10 @@ _WRAPPERS: Final = 8
 
 def operand(walk: Walk, node: Fields, within: int = _WRAPPERS) -> Operand:
     """What is certain of the value of ``node``, an expression in its wrapper, ``within`` so many others."""
-    if not within:
-        return _OTHER
     for kind, fields in node.items():
-        match kind:
-            case "A_Const":
-                return _constant(fields)
-            case "ColumnRef":
-                if "A_Star" in fields["fields"][-1]:
-                    return _OTHER
-                return Operand(OperandKind.COLUMN, position=walk.position(fields))
-            case "ParamRef":
-                return _PARAMETER
-            case "TypeCast":
-                return _cast(fields["typeName"])
-            case "FuncCall":
-                names = strings(fields["funcname"])
-                return Operand(OperandKind.CALL, names[-1], names[-2] if len(names) > 1 else None)
-            case "CollateClause" | "NamedArgExpr":
-                return operand(walk, fields["arg"], within - 1)
-            case "CoalesceExpr":
-                return _common(walk, fields.get("args", ()), within - 1)
-            case "BoolExpr" | "NullTest" | "BooleanTest":
-                return _BOOL
-            case "List":
-                return _common(walk, fields.get("items", ()), within - 1)
-            case _:
-                pass
+        reader = _READERS.get(kind)
+        if reader is not None and within:
+            return reader(walk, fields, within - 1)
     return _OTHER
 
 
@@ -65,20 +43,61 @@ def _common(walk: Walk, nodes: Sequence[Fields], within: int) -> Operand:
     return next(iter(typed or told), _OTHER)
 
 
-def _constant(fields: Fields) -> Operand:
+def _constant(_: Walk, fields: Fields, __: int) -> Operand:
     """make_const of parse_node.c."""
-    if "ival" in fields:
-        return _INT4
     if "fval" in fields:
         digits = str(fields["fval"].get("fval", ""))
         return _INT8 if digits.isdecimal() and int(digits) < _MOST_INT8 else _NUMERIC
-    if "boolval" in fields:
-        return _BOOL
-    return _UNTYPED if "sval" in fields or "isnull" in fields else _OTHER
+    return next((known for field, known in _CONSTANTS.items() if field in fields), _OTHER)
 
 
-def _cast(fields: Fields) -> Operand:
-    names = strings(fields.get("names", ()))
-    if not names or "arrayBounds" in fields or fields.get("setof") or fields.get("pct_type"):
+def _column(walk: Walk, fields: Fields, _: int) -> Operand:
+    if "A_Star" in fields["fields"][-1]:
+        return _OTHER
+    return Operand(OperandKind.COLUMN, position=walk.position(fields))
+
+
+def _cast(_: Walk, fields: Fields, __: int) -> Operand:
+    target = fields["typeName"]
+    names = strings(target.get("names", ()))
+    if not names or "arrayBounds" in target or target.get("setof") or target.get("pct_type"):
         return _OTHER
     return Operand(OperandKind.TYPED, names[-1], names[-2] if len(names) > 1 else None)
+
+
+def _call(_: Walk, fields: Fields, __: int) -> Operand:
+    names = strings(fields["funcname"])
+    return Operand(OperandKind.CALL, names[-1], names[-2] if len(names) > 1 else None)
+
+
+def _same(known: Operand) -> _Reader:
+    return lambda walk, fields, within: known
+
+
+def _argument(walk: Walk, fields: Fields, within: int) -> Operand:
+    return operand(walk, fields["arg"], within)
+
+
+def _one_of(field: str) -> _Reader:
+    return lambda walk, fields, within: _common(walk, fields.get(field, ()), within)
+
+
+_CONSTANTS: Final[Mapping[str, Operand]] = {
+    "ival": _INT4,
+    "boolval": _BOOL,
+    "sval": _UNTYPED,
+    "isnull": _UNTYPED,
+}
+_READERS: Final[Mapping[str, _Reader]] = {
+    "A_Const": _constant,
+    "BoolExpr": _same(_BOOL),
+    "BooleanTest": _same(_BOOL),
+    "CoalesceExpr": _one_of("args"),
+    "CollateClause": _argument,
+    "ColumnRef": _column,
+    "FuncCall": _call,
+    "List": _one_of("items"),
+    "NullTest": _same(_BOOL),
+    "ParamRef": _same(Operand(OperandKind.PARAMETER)),
+    "TypeCast": _cast,
+}

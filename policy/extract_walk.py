@@ -412,6 +412,7 @@ class Walk:
         implied: bool = False,
         left: bool = True,
         right: bool = True,
+        *,
         operands: tuple[Operand, ...] = (),
     ) -> None:
         schema = names[-2] if len(names) > 1 else None
