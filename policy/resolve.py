@@ -201,7 +201,7 @@ class _Search:
             )
         if any(reads is not None for reads in found):
             return ColumnAnswer(ref, Answer.UNCERTAIN, NOTHING.union(*filter(None, found)))
-        if any(item.offer.open for item in items):
+        if any(item.offer.open or item.offer.scalar for item in items):
             return ColumnAnswer(ref, Answer.UNCERTAIN)
         return _unknown_column(ref)
 

@@ -43,11 +43,16 @@ class OfferedColumn(NamedTuple):
 
 @dataclass(slots=True)
 class Offer:
-    """An ordered list of columns. ``values`` marks VALUES, whose columns are called column1, column2, …"""
+    """An ordered list of columns.
+
+    ``values`` marks VALUES, whose columns are called column1, column2, …; ``scalar`` a function in FROM whose
+    row is no row but its one value, so that ``f.name`` may be any function of, or cast from, that.
+    """
 
     columns: Sequence[OfferedColumn] = ()
     open: bool = False
     values: bool = False
+    scalar: bool = False
 
     def find(self, name: str) -> Reads | None:
         """What a column of that name reads; None where none is listed."""
@@ -66,11 +71,11 @@ class Offer:
             return self
         if self.open or self.values or len(aliases) > len(self.columns):
             added = [OfferedColumn(alias, self.everything()) for alias in aliases]
-            return Offer([*added, *self.columns], self.open, self.values)
+            return Offer([*added, *self.columns], self.open, self.values, self.scalar)
         kept = [
             OfferedColumn(alias, column.reads) for alias, column in zip(aliases, self.columns, strict=False)
         ]
-        return Offer([*kept, *self.columns[len(kept) :]])
+        return Offer([*kept, *self.columns[len(kept) :]], scalar=self.scalar)
 
 
 @dataclass(slots=True)
@@ -85,6 +90,8 @@ class Item:
     kind: SourceKind | None = None
     relations: tuple[Relation, ...] = ()
     aliased: bool = True
+    joined: bool = False
+    """An operand of a join, which passes on no system columns."""
     hidden: bool = False
     """Under a join that has an alias: seen from inside that join alone."""
 
@@ -142,11 +149,9 @@ class Level:
         offers = [*self.units, *(item.offer for item in self.items if in_part and item.hidden)]
         found = [reads for offer in offers if (reads := offer.find(name)) is not None]
         if not found:
-            found = [reads for item in self.items if (reads := self._system_column(item, name)) is not None]
+            having = [i for i in self.items if (in_part or not i.joined) and i.kind not in _SEEN_ONLY_BY_NAME]
+            found = [reads for item in having if (reads := item.system_column(name)) is not None]
         return NOTHING.union(*found) if found else None
-
-    def _system_column(self, item: Item, name: str) -> Reads | None:
-        return None if item.kind in _SEEN_ONLY_BY_NAME else item.system_column(name)
 
     def everything(self) -> Reads:
         return NOTHING.union(*(unit.everything() for unit in self.units))
@@ -299,6 +304,8 @@ class _Building:
         for join in reversed(self.scopes.facts.joins):
             if join.query == self.query.index:
                 self.level.partly_seen = True
+                for item in sources[join.first : join.last]:
+                    item.joined = True
                 units[join.first] = self._join(join, units[join.first], units.pop(join.middle), sources)
         self.level.units = list(units.values())
 
@@ -332,7 +339,8 @@ class _Building:
         if columns is None:
             return Offer(open=True)
         # WITH ORDINALITY adds a last column; no fact says whether it is there.
-        return Offer([*columns, OfferedColumn(_ORDINALITY, NOTHING)])
+        scalar = len(columns) == 1
+        return Offer([*columns, OfferedColumn(_ORDINALITY, NOTHING)], scalar=scalar)
 
     def _overloads(self, source: Source) -> list[Function]:
         """Every function the search paths reach by that name; none where the snapshot leaves them out."""

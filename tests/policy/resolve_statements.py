@@ -115,6 +115,10 @@ SELECT t FROM people p, unnest(p.tags) t
 SELECT t.tag, t.ord FROM people p, unnest(tags) WITH ORDINALITY t(tag, ord)
 SELECT u.a, u.c FROM unnest(ARRAY[1], ARRAY[2], ARRAY[3]) AS u(a, b, c)
 SELECT g, g.g FROM generate_series(1, 3) g
+SELECT g.text, g.name, g.abs FROM generate_series(1, 3) g
+SELECT o.name FROM lab.one_out() o
+SELECT (SELECT max(ctid::text) FROM stock JOIN kept ON true) FROM people
+SELECT people.ctid, s.xmin FROM people JOIN stock s ON s.ctid IS NOT NULL
 SELECT generate_series FROM generate_series(1, 3)
 SELECT g.n, ordinality FROM generate_series(1, 3) WITH ORDINALITY g(n)
 SELECT key, value FROM json_each('{}')
@@ -290,7 +294,9 @@ SELECT name AS n FROM people GROUP BY name HAVING n > 'x'
 SELECT name FROM people UNION SELECT place FROM stock ORDER BY place
 SELECT (SELECT s.x FROM stock s) FROM people
 SELECT q.k FROM people p, (SELECT p.id AS k) q
-SELECT g.x FROM generate_series(1, 2) g
+SELECT x FROM generate_series(1, 2) g
+SELECT ctid FROM people JOIN stock ON keeper_id = id
+SELECT e.nothing FROM lab.everybody() e
 SELECT p.middle FROM lab.pairs(1) p
 SELECT x.name FROM stock JOIN moves USING (product_id) AS x
 SELECT moves.product_id FROM (stock JOIN moves USING (product_id, place)) AS j
