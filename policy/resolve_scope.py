@@ -148,9 +148,9 @@ class Level:
         """
         offers = [*self.units, *(item.offer for item in self.items if in_part and item.hidden)]
         found = [reads for offer in offers if (reads := offer.find(name)) is not None]
-        if not found:
+        if in_part or not found:
             having = [i for i in self.items if (in_part or not i.joined) and i.kind not in _SEEN_ONLY_BY_NAME]
-            found = [reads for item in having if (reads := item.system_column(name)) is not None]
+            found += [reads for item in having if (reads := item.system_column(name)) is not None]
         return NOTHING.union(*found) if found else None
 
     def everything(self) -> Reads:

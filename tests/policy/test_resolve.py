@@ -317,6 +317,10 @@ HIDDEN: tuple[str, ...] = (
 
 
 class TestReads:
+    def test_a_sub_select_does_not_see_itself(self, catalog: Catalog) -> None:
+        sql = "SELECT 1 FROM stock u, LATERAL (SELECT ctid FROM names) q"
+        assert "stock.ctid" in reads(resolved(sql, catalog))
+
     @pytest.mark.parametrize(("sql", "expected"), READS, ids=[sql for sql, _ in READS])
     def test_reads(self, catalog: Catalog, sql: str, expected: set[str]) -> None:
         assert reads(resolved(sql, catalog)) == expected
