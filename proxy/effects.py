@@ -6,6 +6,9 @@ which they are to be carried out. Plain slotted classes, because the hot path ma
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from policy.decision import Decision
 from policy.names import PathNames
 
@@ -74,12 +77,13 @@ class AuditEntry:
     ``protocol`` is simple, extended or copy. ``started`` is the session clock's reading in seconds when the
     statement arrived, ``ms`` the milliseconds until its outcome. ``sqlstate`` is the error that ended it, the
     gate's own for a rejection; ``outcome_known`` is False where the connection ended first or an earlier
-    failure in its pipeline kept PostgreSQL from running it.
+    failure in its pipeline kept PostgreSQL from running it. ``cost`` is the plan's price where one was asked.
     """
 
     __slots__ = (
         "bytes",
         "command_tag",
+        "cost",
         "decision",
         "id",
         "ms",
@@ -96,6 +100,7 @@ class AuditEntry:
         self.protocol = protocol
         self.started = started
         self.command_tag: str | None = None
+        self.cost: Mapping[str, Any] | None = None
         self.rows = 0
         self.bytes = 0
         self.sqlstate: str | None = None

@@ -11,11 +11,14 @@ is decided again.
 from __future__ import annotations
 
 import dataclasses
-from typing import Final, TypeVar
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
-from policy.decision import Allow, Decision, Situation, decide
+from policy.cost import Question, judge, question
+from policy.decision import Allow, Decision, Situation, decide, refuse
 from policy.facts import (
     Facts,
     SessionAction,
@@ -23,12 +26,14 @@ from policy.facts import (
     SettingHow,
     SettingRef,
 )
-from policy.model import Policy
+from policy.model import Mode, Policy, Violation
 from policy.names import PathNames
 from policy.parse import parse, parse_heavy
+from policy.plan import PlanFormatError, parse_plan
 from policy.rejection import Notice, Rejection, notice
+from policy.rules import unpriceable
 from policy.settings import split_identifiers
-from proxy.wire.backend import encode_notice
+from proxy.wire.backend import decode_row, encode_notice
 
 MAX_ENTRIES: Final = 10_000
 """Cached rulings per Gate."""
@@ -36,6 +41,11 @@ MAX_PATHS: Final = 64
 """Search paths for which rulings are kept."""
 MAX_CACHED_TEXT: Final = 4_096
 """Longer texts are decided each time: they rarely recur, and bound the cache's memory. In bytes."""
+
+PRICE_HOLDS_S: Final = 60.0
+"""How long a price that no value can change is not asked again, in seconds: it grows with the tables."""
+MAX_PRICES: Final = 16
+"""Combinations of parameter types for which a statement's price is kept."""
 
 _PATH_SETTING: Final = "search_path"
 
@@ -45,13 +55,22 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
+class Price(NamedTuple):
+    """A price within the limits. ``until`` is the clock's reading up to which it need not be asked again."""
+
+    until: float
+    cost: Mapping[str, Any]
+    notice: bytes = b""
+
+
 class Ruling:
     """A decision with what a session must know of it, worked out once.
 
     ``text`` is what was judged and ``names`` the search paths it was judged under. ``plain`` is True when
     forwarding the statement changes nothing the session keeps track of. ``executes`` are the names SQL
     EXECUTE runs; ``actions`` what the statement does to the session's names; ``paths`` the settings of
-    search_path it makes, ``resets_path`` that it puts the path back to its start.
+    search_path it makes, ``resets_path`` that it puts the path back to its start. ``question`` is what to ask
+    about its price; ``prices`` those that hold whatever values are bound, by the types of the parameters.
     """
 
     __slots__ = (
@@ -64,14 +83,25 @@ class Ruling:
         "notice",
         "paths",
         "plain",
+        "prices",
+        "question",
         "resets_path",
         "statements",
         "text",
     )
 
-    def __init__(self, decision: Decision, policy: Policy, text: bytes, names: PathNames) -> None:
+    def __init__(
+        self,
+        decision: Decision,
+        policy: Policy,
+        text: bytes,
+        names: PathNames,
+        question: Question | None = None,
+    ) -> None:
         self.text = text
         self.names = names
+        self.question = question
+        self.prices: dict[tuple[int, ...], Price] = {}
         facts = decision.query.statements
         self.decision = decision
         self.allowed = isinstance(decision, Allow)
@@ -129,7 +159,87 @@ class Gate:
         decision = decide(self.policy, Situation(self.agent, names), query)
         for failure in decision.failures:
             log.error("a rule failed and refused", rule=failure.rule, exc_info=failure.error)
-        return Ruling(decision, self.policy, text, names)
+        return self._priceable(decision, text, names)
+
+    def _priceable(self, decision: Decision, text: bytes, names: PathNames) -> Ruling:
+        """The ruling on what the rules allow: what its price is to be asked by, if it has one."""
+        statements = decision.query.statements
+        if not isinstance(decision, Allow) or self.policy.mode is Mode.OBSERVE:
+            return Ruling(decision, self.policy, text, names)
+        questions = [asked for facts in statements if (asked := question(facts, self.policy)) is not None]
+        refused = tuple(v for asked in questions for v in asked.refused)
+        if not refused and questions and len(statements) > 1:
+            refused = (_several(self.policy),)
+        if refused:
+            return Ruling(refuse(self.policy, names, decision.query, refused), self.policy, text, names)
+        warnings = tuple(v for asked in questions for v in asked.warnings)
+        if warnings:
+            decision = dataclasses.replace(decision, warnings=decision.warnings + warnings)
+        asked = next((asked for asked in questions if asked.text is not None), None)
+        return Ruling(decision, self.policy, text, names, asked)
+
+    def priced(self, ruling: Ruling, rows: Sequence[bytes], types: tuple[int, ...], now: float) -> Priced:
+        """What EXPLAIN's answer makes of ``ruling``; ``rows`` are its DataRow bodies, ``now`` in seconds."""
+        query = ruling.decision.query
+        facts = query.statements[0]
+        try:
+            plan = parse_plan(b"\n".join(decode_row(row)[0] or b"" for row in rows))
+        except PlanFormatError as error:
+            log.error("a plan could not be read", exc_info=error)
+            return Priced(self._refused(ruling, (_unread(self.policy),), None), None)
+        verdict = judge(plan, facts, self.policy, datetime.now(UTC).date())
+        if verdict.violations:
+            return Priced(self._refused(ruling, verdict.violations, verdict.cost), None)
+        notice_bytes = b"".join(encode_notice(error_fields(notice(w, self.policy))) for w in verdict.warnings)
+        price = Price(now + PRICE_HOLDS_S, verdict.cost, notice_bytes)
+        if ruling.question is not None and ruling.question.reusable:
+            _make_room(ruling.prices, MAX_PRICES)
+            ruling.prices[types] = price
+        return Priced(None, price)
+
+    def unpriced(self, ruling: Ruling) -> Ruling:
+        """The refusal of a statement whose price could not be had in time."""
+        return self._refused(ruling, (_too_slow(self.policy),), None)
+
+    def _refused(
+        self, ruling: Ruling, violations: tuple[Violation, ...], cost: Mapping[str, Any] | None
+    ) -> Ruling:
+        decision = refuse(self.policy, ruling.names, ruling.decision.query, violations, cost)
+        return Ruling(decision, self.policy, ruling.text, ruling.names)
+
+
+class Priced(NamedTuple):
+    """Either a refusal or a price."""
+
+    refusal: Ruling | None
+    price: Price | None
+
+
+def _unpriceable(message: str, hint: str, policy: Policy) -> Violation:
+    line = policy.cost.line if policy.cost is not None else 0
+    return Violation(unpriceable.NAME, message, hint, repairable=True, line=line)
+
+
+def _several(policy: Policy) -> Violation:
+    return _unpriceable(
+        "Unpriceable: a later statement of a string may depend on an earlier one",
+        "Send the statements one by one.",
+        policy,
+    )
+
+
+def _unread(policy: Policy) -> Violation:
+    return _unpriceable(
+        "Unpriceable: the server's plan could not be read", "Report this to whoever runs the gate.", policy
+    )
+
+
+def _too_slow(policy: Policy) -> Violation:
+    return _unpriceable(
+        "Unpriceable: the server did not plan the statement in time",
+        "Join fewer relations, or compare with constants instead of calling functions.",
+        policy,
+    )
 
 
 def _make_room(cache: dict[Key, Value], limit: int) -> None:

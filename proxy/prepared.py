@@ -8,14 +8,29 @@ forgets a live name: over the limit the connection ends. Knows no bytes and no p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from proxy.gate import Ruling
+from proxy.gate import Price, Ruling
 
 MAX_NAMES: Final = 10_000
 """Statements, portals and cursors per connection."""
 
 Undo = Callable[[], None]
+
+
+class Prepared(NamedTuple):
+    """A prepared statement: its ruling, and the parameter types that Parse named."""
+
+    ruling: Ruling
+    types: tuple[int, ...] = ()
+
+
+class Portal(NamedTuple):
+    """A bound statement: its ruling, and the price it was let through at, where one was asked."""
+
+    ruling: Ruling
+    price: Price | None = None
+
 
 Value = TypeVar("Value")
 
@@ -30,18 +45,18 @@ class Names:
     """The prepared statements, portals and cursors of one connection, by name (b"" is the unnamed one)."""
 
     def __init__(self, limit: int = MAX_NAMES) -> None:
-        self.statements: dict[bytes, Ruling] = {}
-        self.portals: dict[bytes, Ruling] = {}
+        self.statements: dict[bytes, Prepared] = {}
+        self.portals: dict[bytes, Portal] = {}
         self.cursors: dict[bytes, tuple[Ruling, bool]] = {}
         """Cursors of DECLARE; True for WITH HOLD."""
         self._limit = limit
 
-    def prepare(self, name: bytes, ruling: Ruling) -> Undo:
+    def prepare(self, name: bytes, prepared: Prepared) -> Undo:
         """Parse or PREPARE was forwarded. Undoing restores what the name stood for; see ``parse_failed``."""
         old = self.statements.get(name)
         if old is None:
             self._check_limit()
-        self.statements[name] = ruling
+        self.statements[name] = prepared
         return lambda: _restore(self.statements, name, old)
 
     def parse_failed(self, name: bytes) -> None:
@@ -59,7 +74,7 @@ class Names:
         old, self.statements = self.statements, {}
         return lambda: self.statements.update(old)
 
-    def open(self, name: bytes, ruling: Ruling) -> Undo:
+    def open(self, name: bytes, portal: Portal) -> Undo:
         """Bind was forwarded. A stale portal is harmless: the server knows better.
 
         Undoing matters: a portal from before a savepoint outlives a Bind of the same name that fails.
@@ -67,7 +82,7 @@ class Names:
         old = self.portals.get(name)
         if old is None:
             self._check_limit()
-        self.portals[name] = ruling
+        self.portals[name] = portal
         return lambda: _restore(self.portals, name, old)
 
     def close(self, name: bytes) -> Undo:
@@ -85,11 +100,11 @@ class Names:
             self._check_limit()
         self.cursors[cursor] = (ruling, hold)
 
-    def portal(self, name: bytes) -> Ruling | None:
-        """The ruling that Execute of portal or cursor ``name`` runs under."""
+    def portal(self, name: bytes) -> Portal | None:
+        """What Execute of portal or cursor ``name`` runs."""
         found = self.portals.get(name)
         if found is None and name in self.cursors:
-            found = self.cursors[name][0]
+            found = Portal(self.cursors[name][0])
         return found
 
     def transaction_ended(self) -> None:

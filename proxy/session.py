@@ -21,13 +21,14 @@ from policy.names import PathNames
 from policy.rejection import reject
 from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
 from proxy.exchange import Answer, Exchange
-from proxy.gate import Gate, Ruling, error_fields
+from proxy.gate import Gate, Price, Ruling, error_fields
 from proxy.phase import LEGAL, Action, Phase
-from proxy.prepared import Names, TooManyNames, Undo
+from proxy.prepared import Names, Portal, Prepared, TooManyNames, Undo
+from proxy.pricing import Asked, as_own_error, ask_for_bind, ask_for_query
 from proxy.replies import Owed, Replies, Reply
 from proxy.wire import backend as wire
 from proxy.wire import frontend
-from proxy.wire.frames import BackendFrames, FramingError, FrontendFrames
+from proxy.wire.frames import HEADER, BackendFrames, FramingError, FrontendFrames
 from proxy.wire.frontend import MalformedMessage
 
 _DROP: Final = b""
@@ -35,8 +36,6 @@ _PINNED: Final = {"client_encoding": "UTF8", "standard_conforming_strings": "on"
 """Parameters whose change would make the server read texts otherwise than the gate did."""
 _ASK_PATH: Final = b"SELECT pg_catalog.current_schemas(false) /* pgturnstile */"
 _EXECUTE_ALL: Final = wire.frame(b"E", b"\0\0\0\0\0")
-_SYNC: Final = wire.frame(b"S", b"")
-_FLUSH: Final = wire.frame(b"H", b"")
 _BACKLOG: Final = 64 * 1024
 """Bytes of the agent that may wait behind a held message; more are left unread."""
 _MOST_OWED: Final = 16_384
@@ -76,11 +75,17 @@ class Identity:
 
 
 class _Held:
-    """A message whose ruling is being worked out: its frame, and what completes it."""
+    """A message that waits: for its ruling, which ``complete`` takes, if it has a ``text`` to be judged; else
+    for the answer to an exchange."""
 
     __slots__ = ("complete", "frame", "text")
 
-    def __init__(self, frame: bytes, text: bytes, complete: Callable[[Ruling], bytes | None]) -> None:
+    def __init__(
+        self,
+        frame: bytes,
+        text: bytes | None = None,
+        complete: Callable[[Ruling], bytes | None] | None = None,
+    ) -> None:
         self.frame = frame
         self.text = text
         self.complete = complete
@@ -120,6 +125,11 @@ class Session:
         self._decisions = 0
         self._copying: Reply | None = None
         self._copy_syncs = 0
+        self._frame: bytes | None = None
+        """The message whose late ruling is being carried out; None while one is taken from the stream."""
+        self._pipeline_open = False
+        """True from a message of the extended protocol up to the Sync or Query that ends its transaction."""
+        self._question_name = f"pgturnstile_price_{nonce}".encode()
         self._refused_text = f"pgturnstile_refused_{nonce}".encode()
         self._path_statement = f"pgturnstile_path_{nonce}".encode()
         self.status = b"I"
@@ -148,7 +158,7 @@ class Session:
 
     @property
     def held(self) -> bool:
-        """True while the agent's messages wait: for a ruling, or for a COPY to begin or end."""
+        """True while the agent's messages wait: for a ruling or a price, or for a COPY to begin or end."""
         return self._held is not None or self._waits_for_copy
 
     @property
@@ -223,8 +233,9 @@ class Session:
         """The ruling that a Decide effect asked for."""
         self._effects = []
         held, self._held = self._held, None
-        if held is None or self._phase is Phase.CLOSED:
+        if held is None or held.complete is None or self._phase is Phase.CLOSED:
             return []
+        self._frame = held.frame
         try:
             replacement = held.complete(ruling)
         except TooManyNames as error:
@@ -273,7 +284,7 @@ class Session:
             if self._phase is Phase.CLOSED:
                 ending = _Ending("terminated by the agent")
         self._forward(data if run == 0 and done == len(data) else data[run:done])
-        if self._held is not None:
+        if self._held is not None and self._held.text is not None:
             self._effects.append(Decide(self._held.text, self._paths))
         if ending is not None:
             self._end(ending.reason, ending.sqlstate)
@@ -284,6 +295,7 @@ class Session:
 
     def _take(self, kind: int, data: bytes) -> bytes | None:
         """Account for one message of the agent. None lets it pass; bytes (b"" for none) take its place."""
+        self._frame = None
         action = LEGAL[self._phase].get(kind)
         if action is None:
             raise MalformedMessage(f"message {chr(kind)!r} is not legal while {self._phase.value}")
@@ -302,12 +314,23 @@ class Session:
         ruling = self._check_executes(ruling)
         if not ruling.allowed:
             return self._refuse_query(ruling)
-        reply = Reply(Owed.QUERY, self._entry(ruling, "simple"), notice=ruling.notice)
+        price = self._price_held(ruling)
+        if price is None and self._must_ask(ruling):
+            return self._price_query(ruling)
+        self._owe_query(ruling, self._entry(ruling, "simple"), price)
+        return None
+
+    def _owe_query(self, ruling: Ruling, entry: AuditEntry, price: Price | None) -> None:
+        self._pipeline_open = False
+        told = ruling.notice
+        if price is not None:
+            told += price.notice
+            entry.cost = price.cost
+        reply = Reply(Owed.QUERY, entry, notice=told)
         if self._owe(reply) and not ruling.plain:
             reply.undo = self._apply(ruling)
         if ruling.copies:
             self._copying = reply
-        return None
 
     def _owe(self, reply: Reply) -> bool:
         """Note the reply to a decided statement; one that the server reads past is recorded at once."""
@@ -319,46 +342,57 @@ class Session:
     def _refuse_query(self, ruling: Ruling) -> bytes:
         rejection = self._rejection(ruling, "simple")
         self._replies.owe(Reply(Owed.QUERY, rejection=rejection))
+        self._pipeline_open = False
         return wire.simple_query(self._refused_text)
 
     def _on_parse(self, data: bytes, body: int, end: int) -> bytes | None:
+        self._pipeline_open = True
         message = frontend.decode_parse(data[body:end])
         ruling = self._rule(message.text)
         if ruling is None:
-            return self._hold(data, end, message.text, lambda late: self._settle_parse(message.name, late))
-        return self._settle_parse(message.name, ruling)
+            return self._hold(data, end, message.text, lambda late: self._settle_parse(message, late))
+        return self._settle_parse(message, ruling)
 
-    def _settle_parse(self, name: bytes, ruling: Ruling) -> bytes | None:
+    def _settle_parse(self, message: frontend.Parse, ruling: Ruling) -> bytes | None:
+        name = message.name
         if not ruling.allowed:
             self._replies.owe(Reply(Owed.PARSE, name=name, rejection=self._rejection(ruling, "extended")))
             self._phase = Phase.DISCARDING
             return wire.parse_message(name, self._refused_text)
         reply = Reply(Owed.PARSE, name=name, notice=ruling.notice)
         if self._replies.owe(reply):
-            reply.undo = self._names.prepare(name, ruling)
+            reply.undo = self._names.prepare(name, Prepared(ruling, message.types))
         return None
 
     def _on_bind(self, data: bytes, body: int, end: int) -> bytes | None:
+        self._pipeline_open = True
         message = frontend.decode_bind(data[body:end])
-        ruling = self._names.statements.get(message.statement)
-        if ruling is None:
+        prepared = self._names.statements.get(message.statement)
+        if prepared is None:
             # Prepared nowhere that we saw: the server has no such statement, and says so itself.
             self._replies.owe(Reply(Owed.BIND, must_fail=True))
             return None
-        fresh = self._again(ruling)
+        types = prepared.types
+        fresh = self._again(prepared.ruling)
         if fresh is None:
-            text = ruling.text
-            return self._hold(data, end, text, lambda late: self._settle_bind(message.portal, late))
-        return self._settle_bind(message.portal, fresh)
+            text = prepared.ruling.text
+            return self._hold(data, end, text, lambda late: self._settle_bind(message, types, late))
+        return self._settle_bind(message, types, fresh)
 
-    def _settle_bind(self, portal: bytes, ruling: Ruling) -> bytes | None:
+    def _settle_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes | None:
         ruling = self._check_executes(ruling)
         if not ruling.allowed:
             return self._refuse_bound(ruling)
-        reply = Reply(Owed.BIND)
-        if self._replies.owe(reply):
-            reply.undo = self._names.open(portal, ruling)
+        price = self._price_held(ruling, types)
+        if price is None and self._must_ask(ruling):
+            return self._price_bind(message, types, ruling)
+        self._owe_bind(message.portal, Portal(ruling, price))
         return None
+
+    def _owe_bind(self, name: bytes, portal: Portal) -> None:
+        reply = Reply(Owed.BIND, notice=b"" if portal.price is None else portal.price.notice)
+        if self._replies.owe(reply):
+            reply.undo = self._names.open(name, portal)
 
     def _refuse_bound(self, ruling: Ruling) -> bytes:
         """Refuse a Bind or Execute: by a Bind of a statement that cannot exist."""
@@ -373,23 +407,27 @@ class Session:
         return None
 
     def _on_execute(self, data: bytes, body: int, end: int) -> bytes | None:
+        self._pipeline_open = True
         message = frontend.decode_execute(data[body:end])
-        ruling = self._names.portal(message.portal)
-        if ruling is None:
+        portal = self._names.portal(message.portal)
+        if portal is None:
             # Bound to nothing we saw: the server has no such portal, and says so itself.
             self._replies.owe(Reply(Owed.EXECUTE, must_fail=True))
             return None
-        ruling = self._check_executes(ruling)
+        ruling = self._check_executes(portal.ruling)
         if not ruling.allowed:
             return self._refuse_bound(ruling)
-        reply = Reply(Owed.EXECUTE, self._entry(ruling, "extended"))
+        entry = self._entry(ruling, "extended")
+        if portal.price is not None:
+            entry.cost = portal.price.cost
+        reply = Reply(Owed.EXECUTE, entry)
         if self._owe(reply) and not ruling.plain:
             reply.undo = self._apply(ruling)
         if not ruling.copies:
             return None
         # The agent's Sync waits until it is certain how the server will read it, so we ask for the answer.
         self._copying = reply
-        return data[self._frontend.start : end] + _FLUSH
+        return data[self._frontend.start : end] + wire.FLUSH
 
     def _on_close(self, data: bytes, body: int, end: int) -> bytes | None:
         target = frontend.decode_target(data[body:end])
@@ -402,6 +440,7 @@ class Session:
     def _on_sync(self, data: bytes, body: int, end: int) -> bytes | None:
         frontend.decode_empty(data[body:end])
         self._replies.owe(Reply(Owed.SYNC))
+        self._pipeline_open = False
         return None
 
     def _on_flush(self, data: bytes, body: int, end: int) -> bytes | None:
@@ -458,6 +497,11 @@ class Session:
         self._held = _Held(data[self._frontend.start : end], text, complete)
         return _DROP
 
+    def _this_frame(self) -> bytes:
+        """The message at hand: the one whose ruling has come late, or the one just taken."""
+        frames = self._frontend
+        return frames.data[frames.start : frames.end] if self._frame is None else self._frame
+
     def _again(self, ruling: Ruling) -> Ruling | None:
         """The ruling on a prepared statement now: on another path the server resolves its names anew."""
         return ruling if ruling.names == self._paths else self._rule(ruling.text)
@@ -478,10 +522,11 @@ class Session:
                     StatementClass.PREPARE,
                     ruling.decision.query,
                 )
-            if prepared.names != self._paths:
-                prepared = self._rule(prepared.text) or self._gate.rule_slowly(prepared.text, self._paths)
-                if not prepared.allowed:
-                    return prepared
+            inner = prepared.ruling
+            if inner.names != self._paths:
+                inner = self._rule(inner.text) or self._gate.rule_slowly(inner.text, self._paths)
+                if not inner.allowed:
+                    return inner
         return ruling
 
     def _objection(self, violation: Violation, statement_class: StatementClass, query: QueryString) -> Ruling:
@@ -502,7 +547,7 @@ class Session:
         name = (ref.name or "").encode()
         match ref.action:
             case SessionAction.PREPARE:
-                undo = self._names.prepare(name, ruling)
+                undo = self._names.prepare(name, Prepared(ruling))
                 # Of several statements in one string those before the failed one have run: the name stays.
                 return undo if ruling.statements == 1 else None
             case SessionAction.DEALLOCATE:
@@ -537,6 +582,97 @@ class Session:
         self._effects.append(Record(entry))
         return wire.encode_error(error_fields(rejection))
 
+    # --- prices ---------------------------------------------------------------------------------------------
+
+    def _price_held(self, ruling: Ruling, types: tuple[int, ...] = ()) -> Price | None:
+        """The price asked before, where no bound value can change it and it is not too old."""
+        price = ruling.prices.get(types)
+        return price if price is not None and price.until > self._clock() else None
+
+    def _must_ask(self, ruling: Ruling) -> bool:
+        """A server that reads past everything up to a Sync answers nothing, nor runs the statement."""
+        return ruling.question is not None and not self._replies.discarding
+
+    def _price_query(self, ruling: Ruling) -> bytes:
+        """Hold the Query and ask first what it would cost."""
+        entry = self._entry(ruling, "simple")
+        asked = ask_for_query(_text(ruling), sync=not self._pipeline_open)
+        return self._ask(asked, lambda answer: self._query_priced(ruling, entry, answer))
+
+    def _query_priced(self, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
+        frame = self._release()
+        if answer.skipped:
+            self._record_unknown(entry)
+            return _DROP
+        if answer.error is not None:
+            return self._query_failed(ruling, entry, answer)
+        refusal, price = self._gate.priced(ruling, answer.rows, (), self._clock())
+        if refusal is not None:
+            self._forward(self._refuse_query(refusal))
+        else:
+            self._owe_query(ruling, entry, price)
+            self._forward(frame)
+        return _DROP
+
+    def _query_failed(self, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
+        """EXPLAIN's error is the statement's own; the status after it is what the server says."""
+        error = self._own_error(ruling, entry, answer)
+        if answer.ready is not None:
+            return error + wire.encode_ready(answer.ready)
+        # Inside an open pipeline the server now reads up to a Sync, as it would not after a failed Query: the
+        # Sync's ReadyForQuery is the Query's.
+        self._replies.owe(Reply(Owed.SYNC))
+        self._forward(wire.SYNC)
+        self._pipeline_open = False
+        return error
+
+    def _price_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes:
+        """Hold the Bind and ask what its statement would cost with its values."""
+        entry = self._entry(ruling, "extended")
+        body = self._this_frame()[HEADER:]
+        asked = ask_for_bind(_text(ruling), types, body, message.statement, self._question_name)
+        return self._ask(
+            asked, lambda answer: self._bind_priced(message.portal, types, ruling, entry, answer)
+        )
+
+    def _bind_priced(
+        self, portal: bytes, types: tuple[int, ...], ruling: Ruling, entry: AuditEntry, answer: Answer
+    ) -> bytes:
+        frame = self._release()
+        if answer.skipped:
+            self._record_unknown(entry)
+            return _DROP
+        if answer.error is not None:
+            self._phase = Phase.DISCARDING
+            return self._own_error(ruling, entry, answer)
+        refusal, price = self._gate.priced(ruling, answer.rows, types, self._clock())
+        if refusal is not None:
+            self._forward(self._refuse_bound(refusal))
+        else:
+            self._owe_bind(portal, Portal(ruling, price))
+            self._forward(frame)
+        return _DROP
+
+    def _ask(self, asked: Asked, done: Callable[[Answer], bytes]) -> bytes:
+        """Hold the message at hand; the messages that take its place are a question of ours."""
+        self._held = _Held(self._this_frame())
+        exchange = Exchange(done)
+        for owed in asked.owed:
+            self._replies.owe(Reply(owed, exchange=exchange))
+        return asked.messages
+
+    def _release(self) -> bytes:
+        """The message that was held, which may now go its way; what waits behind it follows."""
+        held, self._held = self._held, None
+        return held.frame if held is not None else _DROP
+
+    def _own_error(self, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
+        if ruling.question is None or answer.error is None:
+            raise TypeError("an error without a question")
+        entry.sqlstate = wire.decode_fields(answer.error).get("sqlstate")
+        self._record(entry)
+        return as_own_error(answer.error, ruling.question)
+
     # --- search_path ----------------------------------------------------------------------------------------
 
     def _widen_paths(self, ruling: Ruling) -> None:
@@ -566,7 +702,7 @@ class Session:
             + wire.bind_message(b"", name)
             + _EXECUTE_ALL
             + wire.frame(b"C", b"S" + name + b"\0")
-            + _SYNC
+            + wire.SYNC
         )
 
     def _learn_path(self, answer: Answer) -> bytes:
@@ -675,7 +811,7 @@ class Session:
             self._skip_to_sync(head)
         for _ in range(behind_copy):
             self._replies.owe(Reply(Owed.SYNC))
-            self._forward(_SYNC)
+            self._forward(wire.SYNC)
         return head.rejection or None
 
     def _skip_to_sync(self, failed: Reply) -> None:
@@ -750,15 +886,21 @@ class Session:
         frames = self._backend
         entry.rows = frames.rows - reply.rows_before
         entry.bytes = frames.row_bytes - reply.bytes_before
-        entry.ms = (self._clock() - entry.started) * 1000
+        self._record(entry)
+
+    def _record(self, entry: AuditEntry) -> None:
+        """The outcome of ``entry`` is known."""
         entry.outcome_known = True
+        self._record_unknown(entry)
+
+    def _record_unknown(self, entry: AuditEntry) -> None:
+        entry.ms = (self._clock() - entry.started) * 1000
         self._effects.append(Record(entry))
 
     def _record_dropped(self, replies: Iterable[Reply]) -> None:
         for reply in replies:
             if reply.entry is not None:
-                reply.entry.ms = (self._clock() - reply.entry.started) * 1000
-                self._effects.append(Record(reply.entry))
+                self._record_unknown(reply.entry)
 
     def _end(self, reason: str, sqlstate: str | None) -> None:
         """Close both; first tell the agent why, where a message may stand at this place of its stream."""
@@ -798,6 +940,12 @@ _COMPLETES: Final = {
     (Owed.QUERY, ord("V")): "more",
 }
 """What each backend message is to the reply at the head; a pair that is not here is a surprise."""
+
+
+def _text(ruling: Ruling) -> str:
+    if ruling.question is None or ruling.question.text is None:
+        raise TypeError("a statement without a question")
+    return ruling.question.text
 
 
 def _in_reverse(undos: list[Undo]) -> Undo:

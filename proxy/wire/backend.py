@@ -42,6 +42,10 @@ def frame(kind: bytes, body: bytes) -> bytes:
     return kind + _LENGTH.pack(len(body) + 4) + body
 
 
+SYNC: Final = frame(b"S", b"")
+FLUSH: Final = frame(b"H", b"")
+
+
 def encode_fields(kind: bytes, fields: Mapping[str, str]) -> bytes:
     """An ErrorResponse (``kind`` b"E") or NoticeResponse (b"N") of the named ``fields``, in table order.
 
