@@ -29,6 +29,7 @@ from policy.parse import canonical, normalize, parse, trees
 from policy.plan import Plan
 from policy.priced import PlanCatalog, Priced
 from policy.rules import PLAN_RULES, unpriceable
+from policy.rules.cost_over_limit import NAME as _OVER
 from policy.rules.cost_over_limit import Excess, excesses
 from policy.rules.relation_not_allowed import is_allowed
 from policy.sizes import GROWING
@@ -128,7 +129,7 @@ def judge(
     return CostVerdict(
         violations=tuple(v for v in told if v.level is RuleLevel.REJECT),
         warnings=tuple(v for v in told if v.level is RuleLevel.WARN),
-        cost=_cost(priced, next(excesses(priced), None)),
+        cost=_cost(priced, next(excesses(priced), None) if any(v.rule == _OVER for v in told) else None),
     )
 
 

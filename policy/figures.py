@@ -13,7 +13,6 @@ at no less than its input's total cost, and there the share is whole again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
@@ -100,9 +99,10 @@ class Figures:
 
 def figures(plan: Plan, relations: Relations | None, under_limit_full: bool = False) -> Figures:
     """Work out ``plan``. ``under_limit_full`` charges everything under a Limit in full."""
-    nodes = tuple(
-        figure for root in plan.roots for figure in _walk(root, _Above(), relations, under_limit_full)
-    )
+    reading = _Reading(relations, under_limit_full)
+    for root in plan.roots:
+        reading.visit(root, _Above())
+    nodes = tuple(reading.found)
     return Figures(
         nodes=nodes,
         result_rows=sum(root.rows for root in plan.roots),
@@ -127,33 +127,41 @@ class _Above:
     repeated_by: Node | None = None
 
 
-def _walk(node: Node, above: _Above, relations: Relations | None, full: bool) -> Iterator[Figure]:
-    share, runs, processes = above.share, above.runs, above.processes
-    run_rows = node.rows * processes
-    scanned, source, unknown = _scanned(node, run_rows, relations)
-    yield Figure(
-        node=node,
-        share=share,
-        runs=runs,
-        cost=node.startup + share * (node.total - node.startup),
-        rows=run_rows * share * runs,
-        scanned=None if scanned is None else scanned * share,
-        size_source=source,
-        repeated_by=above.repeated_by,
-        never_analyzed=unknown,
-    )
-    below = processes * _processes(node)
-    outer_rows = next((child.rows * below for child in node.children if child.role == "Outer"), 1.0)
-    for child in node.children:
-        part = 1.0 if full else _share_of_child(node, child, share)
-        times = _runs_of_child(node, child, outer_rows * part, run_rows * share)
-        alone = 1.0 if child.role == "InitPlan" else below
-        yield from _walk(
-            child,
-            _Above(part, runs * times, alone, node if times > 1 else above.repeated_by),
-            relations,
-            full,
+class _Reading:
+    """One walk of a plan. ``found`` fills parents first."""
+
+    __slots__ = ("_full", "_relations", "found")
+
+    def __init__(self, relations: Relations | None, full: bool) -> None:
+        self._relations = relations
+        self._full = full
+        self.found: list[Figure] = []
+
+    def visit(self, node: Node, above: _Above) -> None:
+        share, runs = above.share, above.runs
+        run_rows = node.rows * above.processes
+        scanned, source, unknown = _scanned(node, run_rows, self._relations)
+        self.found.append(
+            Figure(
+                node=node,
+                share=share,
+                runs=runs,
+                cost=node.startup + share * (node.total - node.startup),
+                rows=run_rows * share * runs,
+                scanned=None if scanned is None else scanned * share,
+                size_source=source,
+                repeated_by=above.repeated_by,
+                never_analyzed=unknown,
+            )
         )
+        below = above.processes * _processes(node)
+        outer_rows = next((child.rows * below for child in node.children if child.role == "Outer"), 1.0)
+        for child in node.children:
+            part = 1.0 if self._full else _share_of_child(node, child, share)
+            times = _runs_of_child(node, child, outer_rows * part, run_rows * share)
+            repeated_by = node if times > 1 else above.repeated_by
+            processes = 1.0 if child.role == "InitPlan" else below
+            self.visit(child, _Above(part, runs * times, processes, repeated_by))
 
 
 def _processes(node: Node) -> float:
@@ -165,8 +173,11 @@ def _processes(node: Node) -> float:
 
 
 def _share_of_child(node: Node, child: Node, share: float) -> float:
-    if child.role in ("InitPlan", "SubPlan") or child.operation is not None:
+    if child.operation is not None:
         return 1.0
+    if child.role in ("InitPlan", "SubPlan"):
+        # EXISTS is charged for its first row (cost_subplan in costsize.c), so less than one run of it.
+        return _part_within(node, child)
     if node.kind == "Limit":
         return share * _limit_share(node, child)
     blocking = node.startup >= child.total and child.total > child.startup
@@ -175,10 +186,15 @@ def _share_of_child(node: Node, child: Node, share: float) -> float:
 
 def _limit_share(limit: Node, child: Node) -> float:
     """The part of ``child`` that the Limit takes, its OFFSET included."""
-    run = child.total - child.startup
-    if run > _TINY:
-        return min(1.0, max(0.0, (limit.total - child.startup) / run))
+    if child.total - child.startup > _TINY:
+        return _part_within(limit, child)
     return min(1.0, limit.rows / child.rows) if child.rows else 1.0
+
+
+def _part_within(node: Node, child: Node) -> float:
+    """How much of a run of ``child`` the whole cost of ``node`` has room for."""
+    run = child.total - child.startup
+    return min(1.0, max(0.0, (node.total - child.startup) / run)) if run > _TINY else 1.0
 
 
 def _runs_of_child(node: Node, child: Node, outer_rows: float, own_rows: float) -> float:
@@ -210,7 +226,9 @@ def _scanned(
     if known is not None and not unknown:
         # The planner counts pages as they are now, the catalog as they were: the larger of the two.
         return max(known.rows, run_rows), SizeSource.CATALOG, False
-    return max(run_rows, (node.total - node.startup) / TUPLE_COST), SizeSource.COST, unknown
+    # A sub-select in the filter is part of a row's cost; taken for one that runs for each row.
+    row_cost = TUPLE_COST + sum(child.total for child in node.children)
+    return max(run_rows, (node.total - node.startup) / row_cost), SizeSource.COST, unknown
 
 
 def _locks(nodes: tuple[Figure, ...]) -> tuple[Lock, ...]:

@@ -30,6 +30,7 @@ from policy.catalog_values import Volatility
 from policy.expressions import kind_of, names_of
 from policy.facts import Facts
 from policy.model import CostLimits, Policy, RuleLevel, Violation
+from policy.names import QualifiedName
 from policy.parse import trees
 from policy.plan import Node
 from policy.priced import Priced
@@ -43,7 +44,9 @@ SQLSTATE = "54001"
 GOVERNED_BY = "cost"
 
 LARGE_BYTES: Final = 16 << 20
-_SERIES: Final = "generate_series"
+_ORDINARY_BYTES: Final = 256
+"""Values of up to this size are what the planner's own widths are about."""
+_SERIES: Final = QualifiedName(builtin.PG_CATALOG, "generate_series")
 _PLAN_VALUE: Final = re.compile(r"\((?:hashed )?(?:InitPlan|SubPlan) (\d+)\)(?:\.col\d+)?")
 """How EXPLAIN prints a sub-plan's value, which no grammar reads; an InitPlan's is ``$0`` before 17."""
 
@@ -86,16 +89,19 @@ def _sets(priced: Priced, policy: Policy, node: Node) -> Iterator[Violation]:
         return
     texts = node.output if node.call is None else (node.call,)
     calls = [call for text in texts for call in _calls(text)]
+    if node.kind == "ProjectSet" and not any(name is None or _may_return_set(name) for name, _ in calls):
+        # Something returns a set here, and not by a name: an operator.
+        calls.append((None, ()))
     for name, args in calls:
         if name is None:
             yield _guess(policy, node.function or "a function")
-        elif name == _SERIES and builtin.returns_set(name):
+        elif _guessed(priced, name):
+            yield _guess(policy, name.name)
+        elif name == _SERIES:
             yield from _series(priced, policy, node, args)
-        elif not builtin.is_builtin(name) and _guessed(priced, name):
-            yield _guess(policy, name)
 
 
-def _calls(text: str) -> Iterator[tuple[str | None, Sequence[Any]]]:
+def _calls(text: str) -> Iterator[tuple[QualifiedName | None, Sequence[Any]]]:
     """The function calls in an expression list that EXPLAIN printed; one without a name where it cannot be
     read back."""
     read = trees("SELECT " + _PLAN_VALUE.sub(r"$\1", text))
@@ -105,14 +111,17 @@ def _calls(text: str) -> Iterator[tuple[str | None, Sequence[Any]]]:
         yield None, ()
 
 
-def _function_calls(node: Any) -> Iterator[tuple[str, Sequence[Any]]]:
+def _function_calls(node: Any) -> Iterator[tuple[QualifiedName, Sequence[Any]]]:
     if isinstance(node, list | tuple):
         for item in node:
             yield from _function_calls(item)
     elif isinstance(node, dict):
         for kind, fields in node.items():
             if kind == "FuncCall":
-                yield names_of(fields["funcname"])[-1], fields.get("args", ())
+                names = names_of(fields["funcname"])
+                # Unqualified: pg_catalog's, or one of the search path, which _guessed looks for too.
+                schema = names[-2] if len(names) > 1 else builtin.PG_CATALOG
+                yield QualifiedName(schema, names[-1]), fields.get("args", ())
             yield from _function_calls(fields)
 
 
@@ -149,12 +158,19 @@ def _with_values(priced: Priced, arg: Any) -> Any:
     return arg
 
 
-def _guessed(priced: Priced, name: str) -> bool:
-    """Whether a function outside pg_catalog may return rows by a count that is a guess."""
+def _may_return_set(name: QualifiedName) -> bool:
+    return builtin.returns_set(name.name, name.schema) or not builtin.is_builtin(name.name, name.schema)
+
+
+def _guessed(priced: Priced, name: QualifiedName) -> bool:
+    """Whether ``name`` may be a user's function that returns rows by a count that is a guess."""
+    ours = builtin.is_builtin(name.name, name.schema)
     if priced.catalog is None:
-        return True
-    known = priced.catalog.functions_named(name)
-    return not known or any(f.returns_set and f.volatility is Volatility.VOLATILE for f in known)
+        return not ours
+    known = [f for f in priced.catalog.functions_named(name.name) if f.schema not in builtin.SYSTEM_SCHEMAS]
+    if not known:
+        return not ours
+    return any(f.returns_set and f.volatility is Volatility.VOLATILE for f in known)
 
 
 def _guess(policy: Policy, name: str) -> Violation:
@@ -168,7 +184,7 @@ def _guess(policy: Policy, name: str) -> Violation:
 def _grown_rows(priced: Priced, policy: Policy) -> Iterator[Violation]:
     """Values that are small one by one and many."""
     found = growth(priced.facts)
-    if found is None:
+    if found is None or found.bytes <= _ORDINARY_BYTES:
         return
     collecting = any(ref.name in COLLECTING for ref in priced.facts.functions)
     rows = (

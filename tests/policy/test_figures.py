@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,6 +88,19 @@ def test_a_correlated_sub_select_runs_for_every_row() -> None:
 def test_a_sub_select_runs_no_oftener_than_the_cost_above_it_pays_for() -> None:
     _, table = of(node("Seq Scan", 210, 4000, scan(2000, 100, role="SubPlan"))).nodes
     assert table.runs == pytest.approx(2.1)
+
+
+def test_exists_is_charged_for_its_first_row() -> None:
+    result = node("Result", 0.06, 1, scan(1000, 50, role="InitPlan", conditions=(("Filter", "x"),)))
+    _, table = of(result).nodes
+    assert table.share == pytest.approx(0.06 / 50)
+    assert table.scanned == pytest.approx(50 / 0.0225 * 0.06 / 50)
+
+
+def test_a_sub_select_in_a_filter_makes_no_larger_relation() -> None:
+    root = scan(7, 4000 * (10 + 0.0225), conditions=(("Filter", "x"),))
+    root = replace(root, children=(scan(5, 10, role="SubPlan"),))
+    assert of(root).nodes[0].scanned == pytest.approx(4000)
 
 
 def test_workers_add_up_and_the_leader_helps() -> None:

@@ -94,7 +94,7 @@ def test_rules_may_leave_no_plan_or_several() -> None:
         (one(**{"Plan Rows": float("nan")}), "no number of a plan"),
         (one(**{"Total Cost": float("inf")}), "no number of a plan"),
         (one(**{"Plan Rows": 10**400}), "Plan Rows is no number"),
-        (one(**{"Plans": {}}), "no list"),
+        (one(Plans={}), "no list"),
         (one(**{"Workers Planned": "2"}), "Workers Planned is no number"),
         (" " * (MAX_BYTES + 1), "bytes long"),
     ],
