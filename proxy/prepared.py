@@ -1,21 +1,20 @@
 """Names of prepared statements, portals and cursors, and the ruling each was given.
 
 One namespace for Parse and SQL PREPARE, as in PostgreSQL. A change holds as soon as its message is forwarded,
-so that what follows in the pipeline finds it, and is undone if the server turns out to have skipped it. Never
-forgets a live name: over the limit the connection ends. Knows no bytes and no policy.
+so that what follows in the pipeline finds it. Later the server's answer settles it, or it is undone because
+the message failed or was skipped: then what the name stood for before is back, unless a message behind the
+next Sync has given it another meaning meanwhile. Never forgets a live name: over the limit the connection
+ends. Knows no bytes and no policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from proxy.gate import Price, Ruling
 
 MAX_NAMES: Final = 10_000
 """Statements, portals and cursors per connection."""
-
-Undo = Callable[[], None]
 
 
 class Prepared(NamedTuple):
@@ -32,7 +31,11 @@ class Portal(NamedTuple):
     price: Price | None = None
 
 
-Value = TypeVar("Value")
+class Cursor(NamedTuple):
+    """A cursor of DECLARE; ``hold`` for WITH HOLD."""
+
+    ruling: Ruling
+    hold: bool
 
 
 class TooManyNames(Exception):  # noqa: N818 - says what happened
@@ -41,85 +44,117 @@ class TooManyNames(Exception):  # noqa: N818 - says what happened
     sqlstate = "53400"
 
 
+Value = TypeVar("Value")
+
+
+class Change(Generic[Value]):
+    """What one message does to one name: ``value`` is what the name stands for then, None for nothing.
+
+    Until it is settled it remembers what was ``before``, which may be a change that is not settled either.
+    Changes are settled or undone in the order of their messages, those of one failed run in any order.
+    """
+
+    __slots__ = ("_name", "_table", "_undone", "before", "value")
+
+    def __init__(self, table: dict[bytes, Change[Value]], name: bytes, value: Value | None) -> None:
+        self.value = value
+        self.before = table.get(name)
+        self._table = table
+        self._name = name
+        self._undone = False
+        table[name] = self
+
+    def settle(self) -> None:
+        """The server has carried the message out."""
+        self.before = None
+        if self.value is None and self._table.get(self._name) is self:
+            del self._table[self._name]
+
+    def undo(self) -> None:
+        """The server has not carried it out, and will not."""
+        self._undone = True
+        newest = self._table.get(self._name)
+        while newest is not None and newest._undone:
+            newest = newest.before
+        if newest is None or (newest.value is None and newest.before is None):
+            self._table.pop(self._name, None)
+        else:
+            self._table[self._name] = newest
+
+    def failed_as_unnamed_parse(self) -> None:
+        """A Parse of the unnamed statement has failed; by then the server had dropped the old one."""
+        self.value = None
+        self.settle()
+
+
+AnyChange = Change[Prepared] | Change[Portal] | Change[Cursor]
+
+
 class Names:
     """The prepared statements, portals and cursors of one connection, by name (b"" is the unnamed one)."""
 
     def __init__(self, limit: int = MAX_NAMES) -> None:
-        self.statements: dict[bytes, Prepared] = {}
-        self.portals: dict[bytes, Portal] = {}
-        self.cursors: dict[bytes, tuple[Ruling, bool]] = {}
-        """Cursors of DECLARE; True for WITH HOLD."""
+        self._statements: dict[bytes, Change[Prepared]] = {}
+        self._portals: dict[bytes, Change[Portal]] = {}
+        self._cursors: dict[bytes, Change[Cursor]] = {}
         self._limit = limit
 
-    def prepare(self, name: bytes, prepared: Prepared) -> Undo:
-        """Parse or PREPARE was forwarded. Undoing restores what the name stood for; see ``parse_failed``."""
-        old = self.statements.get(name)
-        if old is None:
-            self._check_limit()
-        self.statements[name] = prepared
-        return lambda: _restore(self.statements, name, old)
+    def statement(self, name: bytes) -> Prepared | None:
+        """What was prepared under ``name``."""
+        found = self._statements.get(name)
+        return None if found is None else found.value
 
-    def parse_failed(self, name: bytes) -> None:
-        """A Parse failed in the server, which by then had dropped the old unnamed statement."""
-        if not name:
-            self.statements.pop(name, None)
+    def portal(self, name: bytes) -> Portal | None:
+        """What Execute of portal or cursor ``name`` runs."""
+        portal = self._portals.get(name)
+        if portal is not None and portal.value is not None:
+            return portal.value
+        cursor = self._cursors.get(name)
+        return None if cursor is None or cursor.value is None else Portal(cursor.value.ruling)
 
-    def forget(self, name: bytes) -> Undo:
-        """Close or DEALLOCATE was forwarded."""
-        old = self.statements.pop(name, None)
-        return lambda: _restore(self.statements, name, old)
+    def prepare(self, name: bytes, prepared: Prepared) -> Change[Prepared]:
+        """Parse or PREPARE was forwarded."""
+        self._make_room(name in self._statements)
+        return Change(self._statements, name, prepared)
 
-    def forget_all(self) -> Undo:
+    def forget(self, name: bytes) -> Change[Prepared]:
+        """Close or DEALLOCATE was forwarded, or a Parse of the unnamed statement that has to fail."""
+        return Change(self._statements, name, None)
+
+    def forget_all(self) -> list[Change[Prepared]]:
         """DEALLOCATE ALL or DISCARD ALL was forwarded."""
-        old, self.statements = self.statements, {}
-        return lambda: self.statements.update(old)
+        live = [name for name, change in self._statements.items() if change.value is not None]
+        return [self.forget(name) for name in live]
 
-    def open(self, name: bytes, portal: Portal) -> Undo:
+    def open(self, name: bytes, portal: Portal) -> Change[Portal]:
         """Bind was forwarded. A stale portal is harmless: the server knows better.
 
         Undoing matters: a portal from before a savepoint outlives a Bind of the same name that fails.
         """
-        old = self.portals.get(name)
-        if old is None:
-            self._check_limit()
-        self.portals[name] = portal
-        return lambda: _restore(self.portals, name, old)
+        self._make_room(name in self._portals)
+        return Change(self._portals, name, portal)
 
-    def close(self, name: bytes) -> Undo:
+    def close(self, name: bytes) -> list[AnyChange]:
         """Close of a portal or CLOSE of a cursor was forwarded: to the server they are one."""
-        portal, cursor = self.portals.pop(name, None), self.cursors.pop(name, None)
+        return [Change(self._portals, name, None), Change(self._cursors, name, None)]
 
-        def undo() -> None:
-            _restore(self.portals, name, portal)
-            _restore(self.cursors, name, cursor)
-
-        return undo
-
-    def declare(self, cursor: bytes, ruling: Ruling, hold: bool) -> None:
-        if cursor not in self.cursors:
-            self._check_limit()
-        self.cursors[cursor] = (ruling, hold)
-
-    def portal(self, name: bytes) -> Portal | None:
-        """What Execute of portal or cursor ``name`` runs."""
-        found = self.portals.get(name)
-        if found is None and name in self.cursors:
-            found = Portal(self.cursors[name][0])
-        return found
+    def declare(self, name: bytes, ruling: Ruling, hold: bool) -> Change[Cursor]:
+        self._make_room(name in self._cursors)
+        return Change(self._cursors, name, Cursor(ruling, hold))
 
     def transaction_ended(self) -> None:
-        """No portal outlives its transaction, nor a cursor that was not declared WITH HOLD."""
-        self.portals.clear()
-        if self.cursors:
-            self.cursors = {name: cursor for name, cursor in self.cursors.items() if cursor[1]}
+        """No portal outlives its transaction, nor a cursor that was not declared WITH HOLD.
 
-    def _check_limit(self) -> None:
-        if len(self.statements) + len(self.portals) + len(self.cursors) >= self._limit:
+        To be called when nothing is owed, hence when every change is settled.
+        """
+        self._portals.clear()
+        if self._cursors:
+            held = {
+                name: change for name, change in self._cursors.items() if change.value and change.value.hold
+            }
+            self._cursors.clear()
+            self._cursors.update(held)
+
+    def _make_room(self, known: bool) -> None:
+        if not known and len(self._statements) + len(self._portals) + len(self._cursors) >= self._limit:
             raise TooManyNames(f"more than {self._limit} prepared statements and portals on one connection")
-
-
-def _restore(names: dict[bytes, Value], name: bytes, old: Value | None) -> None:
-    if old is None:
-        names.pop(name, None)
-    else:
-        names[name] = old

@@ -9,11 +9,12 @@ sockets and no policy.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 
 from proxy.effects import AuditEntry
 from proxy.exchange import Exchange
-from proxy.prepared import Undo
+from proxy.prepared import AnyChange
 
 
 class Owed(Enum):
@@ -32,7 +33,7 @@ class Reply:
     """One reply owed.
 
     ``rejection`` is the ErrorResponse to put in the place of the substitute's error; ``notice`` is sent
-    before the reply's first message; ``name`` is the statement a Parse names; ``undo`` takes back what
+    before the reply's first message; ``name`` is the statement a Parse names; ``changes`` is what
     forwarding the message did to the session's names; ``exchange`` is the question of the proxy's own that
     it answers; ``must_fail`` a message that the server has to refuse, because the gate knows nothing of that
     name.
@@ -40,6 +41,7 @@ class Reply:
 
     __slots__ = (
         "bytes_before",
+        "changes",
         "entry",
         "exchange",
         "failed",
@@ -49,7 +51,6 @@ class Reply:
         "notice",
         "rejection",
         "rows_before",
-        "undo",
     )
 
     def __init__(
@@ -60,7 +61,6 @@ class Reply:
         name: bytes = b"",
         notice: bytes = b"",
         rejection: bytes = b"",
-        undo: Undo | None = None,
         exchange: Exchange | None = None,
         must_fail: bool = False,
     ) -> None:
@@ -69,7 +69,7 @@ class Reply:
         self.name = name
         self.notice = notice
         self.rejection = rejection
-        self.undo = undo
+        self.changes: Sequence[AnyChange] = ()
         self.exchange = exchange
         self.must_fail = must_fail
         self.failed = False

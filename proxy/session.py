@@ -11,7 +11,7 @@ bytes gives the same result; any surprise closes both connections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from policy.decision import Allow, Decision, Reject
@@ -23,7 +23,7 @@ from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, 
 from proxy.exchange import Answer, Exchange
 from proxy.gate import Gate, Price, Ruling, error_fields
 from proxy.phase import LEGAL, Action, Phase
-from proxy.prepared import Names, Portal, Prepared, TooManyNames, Undo
+from proxy.prepared import AnyChange, Names, Portal, Prepared, TooManyNames
 from proxy.pricing import Asked, as_own_error, ask_for_bind, ask_for_query
 from proxy.replies import Owed, Replies, Reply
 from proxy.wire import backend as wire
@@ -328,7 +328,7 @@ class Session:
             entry.cost = price.cost
         reply = Reply(Owed.QUERY, entry, notice=told)
         if self._owe(reply) and not ruling.plain:
-            reply.undo = self._apply(ruling)
+            reply.changes = self._apply(ruling)
         if ruling.copies:
             self._copying = reply
 
@@ -356,18 +356,20 @@ class Session:
     def _settle_parse(self, message: frontend.Parse, ruling: Ruling) -> bytes | None:
         name = message.name
         if not ruling.allowed:
-            self._replies.owe(Reply(Owed.PARSE, name=name, rejection=self._rejection(ruling, "extended")))
+            refused = Reply(Owed.PARSE, name=name, rejection=self._rejection(ruling, "extended"))
+            if self._replies.owe(refused) and not name:
+                refused.changes = (self._names.forget(name),)
             self._phase = Phase.DISCARDING
             return wire.parse_message(name, self._refused_text)
         reply = Reply(Owed.PARSE, name=name, notice=ruling.notice)
         if self._replies.owe(reply):
-            reply.undo = self._names.prepare(name, Prepared(ruling, message.types))
+            reply.changes = (self._names.prepare(name, Prepared(ruling, message.types)),)
         return None
 
     def _on_bind(self, data: bytes, body: int, end: int) -> bytes | None:
         self._pipeline_open = True
         message = frontend.decode_bind(data[body:end])
-        prepared = self._names.statements.get(message.statement)
+        prepared = self._names.statement(message.statement)
         if prepared is None:
             # Prepared nowhere that we saw: the server has no such statement, and says so itself.
             self._replies.owe(Reply(Owed.BIND, must_fail=True))
@@ -392,7 +394,7 @@ class Session:
     def _owe_bind(self, name: bytes, portal: Portal) -> None:
         reply = Reply(Owed.BIND, notice=b"" if portal.price is None else portal.price.notice)
         if self._replies.owe(reply):
-            reply.undo = self._names.open(name, portal)
+            reply.changes = (self._names.open(name, portal),)
 
     def _refuse_bound(self, ruling: Ruling) -> bytes:
         """Refuse a Bind or Execute: by a Bind of a statement that cannot exist."""
@@ -422,7 +424,7 @@ class Session:
             entry.cost = portal.price.cost
         reply = Reply(Owed.EXECUTE, entry)
         if self._owe(reply) and not ruling.plain:
-            reply.undo = self._apply(ruling)
+            reply.changes = self._apply(ruling)
         if not ruling.copies:
             return None
         # The agent's Sync waits until it is certain how the server will read it, so we ask for the answer.
@@ -433,8 +435,8 @@ class Session:
         target = frontend.decode_target(data[body:end])
         reply = Reply(Owed.CLOSE)
         if self._replies.owe(reply):
-            forget = self._names.forget if target.kind == b"S" else self._names.close
-            reply.undo = forget(target.name)
+            names = self._names
+            reply.changes = (names.forget(target.name),) if target.kind == b"S" else names.close(target.name)
         return None
 
     def _on_sync(self, data: bytes, body: int, end: int) -> bytes | None:
@@ -509,7 +511,7 @@ class Session:
     def _check_executes(self, ruling: Ruling) -> Ruling:
         """What SQL EXECUTE runs is judged as prepared here, under the names in force now."""
         for name in ruling.executes:
-            prepared = self._names.statements.get(name.encode())
+            prepared = self._names.statement(name.encode())
             if prepared is None:
                 return self._objection(
                     Violation(
@@ -536,31 +538,27 @@ class Session:
             decision = Allow(query, statement_class, observed=(violation,))
         return Ruling(decision, self._gate.policy, query.sql.encode(), self._paths)
 
-    def _apply(self, ruling: Ruling) -> Undo | None:
-        """What forwarding the statement does to names and search_path; returns how to take names back."""
+    def _apply(self, ruling: Ruling) -> list[AnyChange]:
+        """What forwarding the statement does to names and search_path; returns the former."""
         if ruling.paths or ruling.resets_path:
             self._widen_paths(ruling)
-        undos = [undo for ref in ruling.actions if (undo := self._act(ref, ruling)) is not None]
-        return _in_reverse(undos) if undos else None
+        return [change for ref in ruling.actions for change in self._act(ref, ruling)]
 
-    def _act(self, ref: SessionRef, ruling: Ruling) -> Undo | None:
+    def _act(self, ref: SessionRef, ruling: Ruling) -> Sequence[AnyChange]:
         name = (ref.name or "").encode()
         match ref.action:
             case SessionAction.PREPARE:
-                undo = self._names.prepare(name, Prepared(ruling))
-                # Of several statements in one string those before the failed one have run: the name stays.
-                return undo if ruling.statements == 1 else None
+                return (self._names.prepare(name, Prepared(ruling)),)
             case SessionAction.DEALLOCATE:
-                return self._names.forget(name)
+                return (self._names.forget(name),)
             case SessionAction.CLOSE if ruling.statements == 1:
                 return self._names.close(name)
             case SessionAction.DEALLOCATE_ALL | SessionAction.DISCARD_ALL:
                 return self._names.forget_all()
             case SessionAction.DECLARE:
-                self._names.declare(name, ruling, ref.hold)
+                return (self._names.declare(name, ruling, ref.hold),)
             case _:
-                pass
-        return None
+                return ()
 
     def _entry(self, ruling: Ruling, protocol: str) -> AuditEntry:
         self._decisions += 1
@@ -783,6 +781,8 @@ class Session:
             head.entry.command_tag = data[frames.body : frames.end - 1].decode("utf-8", "replace")
         if step == "done":
             self._replies.queue.popleft()
+            for change in head.changes:
+                change.settle()
             self._finish(head)
         elif step == "copy_in":
             if self._replies.queue[-1] is not head:
@@ -817,13 +817,14 @@ class Session:
     def _skip_to_sync(self, failed: Reply) -> None:
         """The server reads past everything until Sync: names it would have changed are put back."""
         dropped = self._replies.fail_head()
-        for reply in reversed(dropped):
-            if reply.undo is not None:
-                reply.undo()
+        for reply in dropped:
+            for change in reply.changes:
+                if reply is failed and failed.kind is Owed.PARSE and not failed.name:
+                    change.failed_as_unnamed_parse()
+                else:
+                    change.undo()
         for exchange in dict.fromkeys(reply.exchange for reply in dropped if reply.exchange is not None):
             exchange.finish(skipped=True)
-        if failed.kind is Owed.PARSE:
-            self._names.parse_failed(failed.name)
         self._finish(failed)
         self._record_dropped(dropped[1:])
 
@@ -836,13 +837,25 @@ class Session:
             raise LookupError("the server ran what it had to refuse")
         queue.popleft()
         if head.kind is Owed.QUERY:
-            if head.failed and head.undo is not None:
-                head.undo()
+            self._settle_names(head)
             self._finish(head)
         if not queue and self.status == b"I":
             self._names.transaction_ended()
             if self._path_unsettled and not self._frontend.mid_copy_data:
                 self._ask_path()
+
+    def _settle_names(self, query: Reply) -> None:
+        """A Query has ended: the names it changed stand, or are put back where it failed.
+
+        Of several statements in one string those before the failed one have run. What they made may be there,
+        and what they dropped may not: either is remembered, for the server knows better.
+        """
+        several = query.entry is not None and len(query.entry.decision.query.statements) > 1
+        for change in query.changes:
+            if not query.failed or (several and change.value is not None):
+                change.settle()
+            else:
+                change.undo()
 
     def _on_own_answer(self, kind: int, data: bytes, head: Reply, exchange: Exchange) -> bytes:
         """A message that answers a question of ours: the agent sees nothing of it."""
@@ -946,11 +959,3 @@ def _text(ruling: Ruling) -> str:
     if ruling.question is None or ruling.question.text is None:
         raise TypeError("a statement without a question")
     return ruling.question.text
-
-
-def _in_reverse(undos: list[Undo]) -> Undo:
-    def run() -> None:
-        for undo in reversed(undos):
-            undo()
-
-    return run

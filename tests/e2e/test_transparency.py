@@ -22,6 +22,7 @@ from tests.support.transcript import (
     DescribePortal,
     DescribeStatement,
     Extended,
+    Piped,
     Pipeline,
     Prepare,
     Run,
@@ -216,6 +217,26 @@ def assert_alike(observed: RunningProxy, conversation: list[Step]) -> None:
 )
 def test_what_an_enforcing_policy_could_never_allow(observed: RunningProxy, step: Step) -> None:
     assert_alike(observed, [step, Simple("SELECT 1")])
+
+
+PLUS_ONE = PARAMETERISED[0]
+
+
+@pytest.mark.parametrize(
+    "segments",
+    [
+        # The unnamed statement of a skipped Parse, of a failed one, and of one behind the next Sync.
+        (DescribeStatement(""), Extended(""), None, Extended(*PLUS_ONE)),
+        (Prepare("", "SELEC"), None, Extended(*PLUS_ONE)),
+        (Prepare("", "SELECT 'first'"), None, Run("nowhere"), Prepare("", "SELECT 'skipped'")),
+        (Run("nowhere"), Prepare("s1", "SELECT 'skipped'"), None, Prepare("s1", "SELECT $1::int")),
+        (Prepare("s1", "SELECT $1::int"), None, Prepare("s1", "SELECT 'again'"), None, Run("s1", (b"1",))),
+    ],
+)
+def test_names_across_the_syncs_of_a_pipeline(
+    observed: RunningProxy, segments: tuple[Piped | None, ...]
+) -> None:
+    assert_alike(observed, [Pipeline(segments), Run("", (b"1",)), Run("s1", (b"1",)), Simple("SELECT 1")])
 
 
 def test_large_objects_by_function_calls(observed: RunningProxy) -> None:
