@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
+from functools import lru_cache, partial
+from itertools import islice
 from typing import Any, Final
 
 from policy import builtin
@@ -36,6 +37,8 @@ from policy.sizes import GROWING
 
 PREFIX: Final = "EXPLAIN (FORMAT JSON, VERBOSE) "
 
+MAX_CUTS: Final = 16
+"""Places where a statement within another is looked for: each takes a parse."""
 MAX_LOCKS: Final = 16
 """Locks that ``CostVerdict.cost`` names, the strongest: a partitioned table may have thousands."""
 
@@ -179,25 +182,27 @@ def _quoted(name: str) -> str:
 def _inner(facts: Facts) -> str | None:
     """The statement that a COPY or EXPLAIN holds, in PostgreSQL's own spelling.
 
-    Its end is the first place where what stands before reads as a whole statement: within a string, a name or
-    parentheses none can end.
+    It is cut at the parenthesis where what remains reads as a whole statement: a cut within a string or a
+    name leaves a quote open, any other a parenthesis.
     """
     text = canonical(facts.sql)
     opening = _WRAPPED[facts.node]
     if text is None or not text.startswith(opening):
         return None
     rest = text[len(opening) :]
-    for candidate in _heads(rest) if facts.node == "CopyStmt" else _tails(rest):
+    candidates = _heads(rest) if facts.node == "CopyStmt" else _tails(rest)
+    for candidate in islice(candidates, MAX_CUTS):
         if _is_inner(candidate, facts):
             return candidate
     return None
 
 
 def _heads(text: str) -> Iterator[str]:
-    at = text.find(")")
+    """What stands before each ``) TO``, the last first: options follow it, and seldom hold another."""
+    at = text.rfind(") TO ")
     while at >= 0:
         yield text[:at]
-        at = text.find(")", at + 1)
+        at = text.rfind(") TO ", 0, at)
 
 
 def _tails(text: str) -> Iterator[str]:
@@ -309,10 +314,15 @@ def _in_force(limits: CostLimits, facts: Facts, today: date) -> CostLimits:
     if shape is None:
         return limits
     for allowance in valid:
-        read = parse(allowance.statement)
-        if len(read.statements) == 1 and _shape(read.statements[0].sql) == shape:
+        if _allowed_shape(allowance.statement) == shape:
             return replace(limits, max_total_cost=allowance.max_total_cost, max_rows=None, max_scan_rows=None)
     return limits
+
+
+@lru_cache(maxsize=256)
+def _allowed_shape(statement: str) -> str | None:
+    read = parse(statement)
+    return _shape(read.statements[0].sql) if len(read.statements) == 1 else None
 
 
 def _shape(sql: str) -> str | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +30,8 @@ _PADDED_TYPES: Final = {"bpchar": 1.0, "bit": 1 / 8}
 """Types whose casts fill up to the length they name, with bytes a unit of it."""
 _TRACEABLE: Final = frozenset({SourceKind.RELATION, SourceKind.SUBQUERY, SourceKind.CTE})
 _PASSES: Final = 8
+_MAX_TRACE: Final = 64
+"""Columns through which one number is traced to where it is made."""
 _ELEMENT_BYTES: Final = 8.0
 _FORMAT_WIDTH: Final = re.compile(r"%(?:\d+\$)?-?(\d+|\*)")
 
@@ -67,7 +69,8 @@ def growth(facts: Facts) -> Growth | None:
     text, passes = COLUMN_BYTES, 1
     while passes:
         sizes = _Sizes(columns.number, text)
-        found = [each for tree in read for each in sizes.growths(tree)]
+        sizes.below(list(read))
+        found = sizes.found
         if not found:
             break
         if largest is None and derived:
@@ -87,7 +90,7 @@ class _Columns:
     items bounds it. Lists that rename columns, VALUES and functions leave a name without a bound.
     """
 
-    __slots__ = ("_known", "_outputs", "_relations", "_traceable")
+    __slots__ = ("_depth", "_known", "_outputs", "_relations", "_traceable")
 
     def __init__(self, facts: Facts, read: Sequence[Node]) -> None:
         sources = [source for query in facts.queries for source in query.sources]
@@ -100,6 +103,7 @@ class _Columns:
         )
         self._outputs: dict[str, list[Node]] = {}
         self._known: dict[str, float] = {}
+        self._depth = 0
         if self._traceable and others:
             self._collect(read)
 
@@ -110,9 +114,13 @@ class _Columns:
 
     def _traced(self, name: str) -> float:
         if name not in self._known:
+            if self._depth == _MAX_TRACE:
+                return math.inf
             self._known[name] = COLUMN_NUMBER  # a column that passes under its own name
+            self._depth += 1
             outputs = self._outputs.get(name, ())
             self._known[name] = max((magnitude(o, self.number) for o in outputs), default=COLUMN_NUMBER)
+            self._depth -= 1
         return self._known[name]
 
     def _collect(self, node: Any) -> None:
@@ -139,34 +147,41 @@ def _natural_name(value: Node) -> str:
 
 
 class _Sizes:
-    """Upper bounds on numbers and sizes, given what is known of columns."""
+    """Upper bounds on the sizes of values, given what is known of columns. ``found`` fills as it is asked."""
 
-    __slots__ = ("_made", "_number_of", "_text")
+    __slots__ = ("_below", "_made", "_number_of", "_text", "found")
 
     def __init__(self, number_of: NumberOf, column_bytes: float) -> None:
         self._number_of = number_of
         self._text = column_bytes
-        self._made: dict[int, float | None] = {}
-        """By the identity of a node's fields: nested calls are worked out once."""
+        # By the identity of nodes: each is looked at once, however deep what asks for it.
+        self._below: dict[int, float] = {}
+        self._made: dict[int, float] = {}
+        self.found: list[Growth] = []
 
-    def growths(self, node: Any) -> Iterator[Growth]:
-        """Every call or cast below ``node`` that makes much of little."""
+    def below(self, node: Any) -> float:
+        """The bytes that the calls and casts in ``node`` make which make much of little, the outermost ones
+        added up."""
         if isinstance(node, list):
-            for item in node:
-                yield from self.growths(item)
-            return
+            return sum(map(self.below, node))
         if not isinstance(node, Mapping):
-            return
-        for kind, fields in node.items():
-            if kind in ("FuncCall", "TypeCast"):
-                size = self._grown(kind, fields)
-                if size is not None:
-                    name = names_of(fields["funcname"])[-1] if kind == "FuncCall" else "a cast"
-                    yield Growth(name, size, fields.get("location"))
-            yield from self.growths(fields)
+            return 0.0
+        at = id(node)
+        if at not in self._below:
+            self._below[at] = sum(self._part(kind, fields) for kind, fields in node.items())
+        return self._below[at]
 
-    def number(self, node: Node) -> float:
-        """At most how large the number is, sign aside."""
+    def _part(self, kind: str, fields: Any) -> float:
+        inner = self.below(fields)
+        size = self._grow(kind, fields) if kind in ("FuncCall", "TypeCast") else None
+        if size is None:
+            return inner
+        self._made[id(fields)] = size
+        name = names_of(fields["funcname"])[-1] if kind == "FuncCall" else "a cast"
+        self.found.append(Growth(name, size, fields.get("location")))
+        return size
+
+    def _number(self, node: Node) -> float:
         return magnitude(node, self._number_of)
 
     def _size(self, node: Node) -> float:
@@ -174,17 +189,9 @@ class _Sizes:
         value = constant(node)
         if value is not None:
             return float(len(str(value.value).encode()))
-        kind, fields = kind_of(node)
-        grown = self._grown(kind, fields) if kind in ("FuncCall", "TypeCast") else None
-        if grown is not None:
-            return grown
-        return max(self._text, sum(each.bytes for each in self.growths(node)))
-
-    def _grown(self, kind: str, fields: Mapping[str, Any]) -> float | None:
-        at = id(fields)
-        if at not in self._made:
-            self._made[at] = self._grow(kind, fields)
-        return self._made[at]
+        _, fields = kind_of(node)
+        made = self._made.get(id(fields))
+        return made if made is not None else max(self._text, self.below(node))
 
     def _grow(self, kind: str, fields: Mapping[str, Any]) -> float | None:
         if kind == "TypeCast":
@@ -199,19 +206,19 @@ class _Sizes:
         names = names_of(spelt.get("names", ()))
         unit = _PADDED_TYPES.get(names[-1]) if names else None
         length = next(iter(spelt.get("typmods", ())), None)
-        return None if unit is None or length is None else unit * self.number(length)
+        return None if unit is None or length is None else unit * self._number(length)
 
     def _made_by(self, name: str, args: list[Node]) -> float | None:  # noqa: PLR0911 - a table of functions
         match name, args:
             case "repeat", [text, count]:
-                return self._size(text) * self.number(count)
+                return self._size(text) * self._number(count)
             case (("lpad" | "rpad"), [_, length, *_]):
-                return self.number(length)
+                return self._number(length)
             case "array_fill", [_, dimensions, *_]:
                 kind, fields = kind_of(dimensions)
                 if kind != "A_ArrayExpr":
                     return math.inf
-                return _ELEMENT_BYTES * math.prod(self.number(each) for each in fields.get("elements", ()))
+                return _ELEMENT_BYTES * math.prod(self._number(each) for each in fields.get("elements", ()))
             case "format", [pattern, *values]:
                 return self._formatted(pattern, values)
             case (("replace" | "regexp_replace"), [text, old, new, *_]):
@@ -224,7 +231,7 @@ class _Sizes:
         if text is None or not isinstance(text.value, str):
             return math.inf
         total = float(len(text.value)) + sum(self._size(value) for value in values)
-        named = max((self.number(value) for value in values if not _is_word(value)), default=0.0)
+        named = max((self._number(value) for value in values if not _is_word(value)), default=0.0)
         for width in _FORMAT_WIDTH.findall(text.value):
             total += named if width == "*" else float(width)
         return total
@@ -247,12 +254,14 @@ _COUNTS: Final = frozenset(
 
 def magnitude(node: Node, number_of: NumberOf) -> float:  # noqa: PLR0911 - a table of node types
     """At most how large the number ``node`` is, its sign aside; inf where nothing bounds it."""
-    value = constant(node)
-    if value is not None:
-        number = as_number(value)
-        return 0.0 if value.value is None else math.inf if number is None else abs(float(number))
     kind, fields = kind_of(node)
     match kind:
+        case "A_Const":
+            value = constant(node)
+            number = None if value is None else as_number(value)
+            if value is not None and value.value is None:
+                return 0.0
+            return math.inf if number is None else abs(float(number))
         case "ColumnRef":
             return number_of(names_of(fields.get("fields", ())))
         case "TypeCast" | "CollateClause":

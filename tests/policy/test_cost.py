@@ -135,6 +135,7 @@ class TestQuestion:
                 'SELECT 1 AS ") TO STDOUT" FROM orders',
             ),
             ("COPY (DELETE FROM orders RETURNING id) TO STDOUT", "DELETE FROM orders RETURNING id"),
+            ("COPY (TABLE orders) TO STDOUT (NULL ') TO x')", "SELECT * FROM orders"),
             ("COPY orders TO STDOUT", 'SELECT * FROM ONLY "orders"'),
             ('COPY public.orders (id, "a""b") TO STDOUT', 'SELECT "id", "a""b" FROM ONLY "public"."orders"'),
         ],
@@ -144,9 +145,16 @@ class TestQuestion:
         assert told.text == PREFIX + inner
         assert told.offset is None
 
-    def test_what_cannot_be_taken_apart_is_refused(self) -> None:
-        # Longer than what has a spelling of PostgreSQL's own.
-        told = asked("COPY (SELECT " + "1, " * 30_000 + "id FROM orders) TO STDOUT")
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            # Longer than what has a spelling of PostgreSQL's own.
+            "COPY (SELECT " + "1, " * 30_000 + "id FROM orders) TO STDOUT",
+            "COPY (SELECT id FROM orders) TO STDOUT WITH (FORMAT csv, NULL '" + ") TO " * 30 + "')",
+        ],
+    )
+    def test_what_cannot_be_taken_apart_is_refused(self, sql: str) -> None:
+        told = asked(sql)
         assert told.text is None
         assert [(v.rule, v.level) for v in told.refused] == [("unpriceable", RuleLevel.REJECT)]
 

@@ -25,6 +25,7 @@ def grown(sql: str) -> Growth | None:
         ("SELECT repeat('x', '900000000'::int)", 9e8),
         ("SELECT repeat('x', (SELECT 9))", HUGE),
         ("SELECT repeat('x', $1)", HUGE),
+        ("SELECT repeat('x', NULL)", 0),
         ("SELECT repeat('x', least($1, 50))", 50),
         ("SELECT repeat('x', greatest(5, 50))", 50),
         ("SELECT repeat('x', CASE WHEN $1 THEN 7 ELSE 70 END)", 70),
@@ -90,6 +91,13 @@ def test_the_place_is_the_calls_own() -> None:
     found = grown("SELECT 'é', repeat('x', 900000000)")
     assert found is not None
     assert (found.function, found.location) == ("repeat", len("SELECT 'é', ".encode()))
+
+
+def test_a_number_is_traced_only_so_far() -> None:
+    items = ", ".join(f"a{n} AS a{n + 1}" for n in range(5000))
+    found = grown(f"SELECT repeat('x', a5000) FROM (SELECT 1 AS a0, {items}) t")
+    assert found is not None
+    assert found.bytes == HUGE
 
 
 def test_nesting_is_worked_out_once() -> None:
