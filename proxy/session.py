@@ -49,6 +49,7 @@ _READY: Final = ord("Z")
 _COMPLETE: Final = ord("C")
 _DATA_ROW: Final = ord("D")
 _PARAMETER: Final = ord("S")
+_COPY_FAIL: Final = ord("f")
 _ANY_TIME: Final = frozenset(b"SNA")
 """ParameterStatus, NoticeResponse, NotificationResponse: answers to nothing."""
 
@@ -235,6 +236,9 @@ class Session:
         held, self._held = self._held, None
         if held is None or held.complete is None or self._phase is Phase.CLOSED:
             return []
+        if ruling.text != held.text:
+            self._surprised("a ruling on another statement than the one that waits")
+            return self._effects
         self._frame = held.frame
         try:
             replacement = held.complete(ruling)
@@ -266,8 +270,9 @@ class Session:
         frames = self._frontend
         data = frames.data
         run = done = frames.end
+        waiting = self._held
         ending: _Ending | None = None
-        while ending is None and not self.held:
+        while ending is None and self._held is None and not self._waits_for_copy:
             try:
                 kind = frames.next_frame()
                 if kind == 0:
@@ -284,7 +289,7 @@ class Session:
             if self._phase is Phase.CLOSED:
                 ending = _Ending("terminated by the agent")
         self._forward(data if run == 0 and done == len(data) else data[run:done])
-        if self._held is not None and self._held.text is not None:
+        if self._held is not None and self._held is not waiting and self._held.text is not None:
             self._effects.append(Decide(self._held.text, self._paths))
         if ending is not None:
             self._end(ending.reason, ending.sqlstate)
@@ -462,7 +467,9 @@ class Session:
         self._copy_syncs = 0
         return None
 
-    def _on_copy_end(self, _data: bytes, _body: int, _end: int) -> bytes | None:
+    def _on_copy_end(self, data: bytes, _body: int, _end: int) -> bytes | None:
+        if data[self._frontend.start] == _COPY_FAIL:
+            self._copy_syncs = 0
         if self._phase is Phase.COPY_IN:
             self._phase = Phase.READY
             if self._replies.queue[0].kind is Owed.EXECUTE:
@@ -780,6 +787,7 @@ class Session:
         if kind == _COMPLETE and head.entry is not None:
             head.entry.command_tag = data[frames.body : frames.end - 1].decode("utf-8", "replace")
         if step == "done":
+            self._copy_syncs = 0
             self._replies.queue.popleft()
             for change in head.changes:
                 change.settle()
@@ -835,6 +843,7 @@ class Session:
             raise LookupError("ReadyForQuery before its Sync")
         if head.rejection and not head.failed:
             raise LookupError("the server ran what it had to refuse")
+        self._copy_syncs = 0
         queue.popleft()
         if head.kind is Owed.QUERY:
             self._settle_names(head)

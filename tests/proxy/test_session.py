@@ -788,3 +788,16 @@ def test_arbitrary_bytes_of_an_agent_never_raise(data: bytes, size: int) -> None
 @given(st.binary(max_size=200), st.integers(0, 5))
 def test_arbitrary_bytes_of_a_server_never_raise(data: bytes, size: int) -> None:
     play([("F", query("select 1")), ("B", data)], size)
+
+
+def test_a_held_statement_is_judged_once_and_by_its_own_ruling() -> None:
+    subject, played = session(), Played()
+    played.take(subject.from_frontend(query("slow 1")))
+    for byte in query("slow bad"):
+        played.take(subject.from_frontend(bytes([byte])))
+    assert [decide.text for decide in played.decides] == [b"slow 1"]
+    played.take(subject.decided(ruling(allow("slow 1"))))
+    assert [decide.text for decide in played.decides] == [b"slow 1", b"slow bad"]
+    played.take(subject.decided(ruling(allow("slow 1"))))
+    assert b"bad" not in played.to_backend
+    assert len(played.closes) == 1
