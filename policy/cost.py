@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from policy import builtin
 from policy.catalog_values import Relation
+from policy.decision import RuleFailure
 from policy.expressions import kind_of, names_of
 from policy.facts import CallKind, CopyEnd, Facts, FunctionRef, RelationRef, SessionAction
 from policy.figures import Figures, Relations, figures
@@ -77,11 +78,15 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class CostVerdict:
-    """``violations`` refuse, ``warnings`` do not. ``cost`` is the object of the rejection's Detail."""
+    """``violations`` refuse, ``warnings`` do not. ``cost`` is the object of the rejection's Detail.
+
+    ``failures`` are rules that raised and refused for it: whoever calls ``judge`` logs them.
+    """
 
     violations: tuple[Violation, ...]
     warnings: tuple[Violation, ...]
     cost: Mapping[str, Any]
+    failures: tuple[RuleFailure, ...] = ()
 
 
 def question(
@@ -128,11 +133,28 @@ def judge(
         visible=partial(is_allowed, policy=policy),
         catalog=catalog,
     )
-    told = [violation for rule in PLAN_RULES for violation in rule.check_plan(priced, policy)]
+    told: list[Violation] = []
+    failures: list[RuleFailure] = []
+    for rule in PLAN_RULES:
+        try:
+            told.extend(rule.check_plan(priced, policy))
+        except Exception as error:
+            failures.append(RuleFailure(rule.NAME, error))
+            told.append(_failed(rule.NAME, facts))
     return CostVerdict(
         violations=tuple(v for v in told if v.level is RuleLevel.REJECT),
         warnings=tuple(v for v in told if v.level is RuleLevel.WARN),
         cost=_cost(priced, next(excesses(priced), None) if any(v.rule == _OVER for v in told) else None),
+        failures=tuple(failures),
+    )
+
+
+def _failed(rule: str, facts: Facts) -> Violation:
+    return Violation(
+        rule=unpriceable.NAME,
+        message=f"Unpriceable: an internal failure of rule {rule} kept the plan from being judged",
+        hint="Report this to whoever runs the gate.",
+        position=facts.start,
     )
 
 

@@ -13,13 +13,14 @@ import pytest
 
 from policy.catalog import Catalog
 from policy.cost import PREFIX, CostVerdict, Question, judge, question
+from policy.decision import RuleFailure
 from policy.facts import Facts
 from policy.loader import load
 from policy.model import Policy, RuleLevel
 from policy.names import PathNames
 from policy.parse import parse
 from policy.plan import parse_plan
-from policy.rules import BY_NAME, PLAN_RULES, page
+from policy.rules import BY_NAME, PLAN_RULES, cost_over_limit, page
 from tests.policy.conftest import read_catalog
 from tests.policy.test_plan import stored
 from tests.support.postgres import Database, Server
@@ -298,6 +299,17 @@ class TestJudge:
         verdict = judged("self_join_count", SELF_JOIN, policy)
         assert verdict.violations
         assert "order_items" not in repr(verdict)
+
+    def test_a_rule_that_fails_refuses(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        error = ZeroDivisionError()
+
+        def fail(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(cost_over_limit, "check_plan", fail)
+        verdict = judged("limit", "SELECT * FROM orders LIMIT 5")
+        assert [(v.rule, v.repairable) for v in verdict.violations] == [("unpriceable", False)]
+        assert verdict.failures == (RuleFailure("cost-over-limit", error),)
 
 
 class TestAllowances:
