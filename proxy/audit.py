@@ -35,7 +35,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from policy import parse
-from policy.decision import Allow, Decision
+from policy.decision import Allow, Decision, Reject
 from policy.facts import CallKind, Facts, QueryString
 from policy.model import Violation
 from proxy.config import Statements
@@ -416,6 +416,9 @@ def _add_outcome(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
         f'"outcome":{{"command_tag":{_text(entry.command_tag)},"rows":{entry.rows:d},"bytes":{entry.bytes:d},'
         f'"sqlstate":{_text(entry.sqlstate)},"ms":{entry.ms:.3f},"known":{_BOOL[entry.outcome_known]}}}'
     )
+    cost = entry.decision.cost if isinstance(entry.decision, Reject) else entry.cost
+    if cost is not None:
+        event["cost"] = _members({"cost": cost})
     return event
 
 
