@@ -52,17 +52,48 @@ class Change(Generic[Value]):
 
     Until it is settled it remembers what was ``before``, which may be a change that is not settled either.
     Changes are settled or undone in the order of their messages, those of one failed run in any order.
+    ``segment`` counts the Syncs and Queries before its message: what shares it is skipped where it fails.
     """
 
-    __slots__ = ("_name", "_table", "_undone", "before", "value")
+    __slots__ = ("_name", "_table", "_undone", "before", "segment", "value")
 
-    def __init__(self, table: dict[bytes, Change[Value]], name: bytes, value: Value | None) -> None:
+    def __init__(
+        self, table: dict[bytes, Change[Value]], name: bytes, value: Value | None, segment: int
+    ) -> None:
         self.value = value
+        self.segment = segment
         self.before = table.get(name)
         self._table = table
         self._name = name
         self._undone = False
         table[name] = self
+
+    @property
+    def meaning(self) -> Value | None:
+        """What the name stands for; what it stood for where only a removal is not settled, which may fail."""
+        return self.value if self.value is not None else self._older
+
+    @property
+    def doubtful(self) -> bool:
+        """True while the name may stand for one thing or for another."""
+        return self.value is not None and not self._undone and self._older is not None
+
+    @property
+    def _older(self) -> Value | None:
+        change = self.before
+        while change is not None and (change._undone or change.value is None):
+            change = change.before
+        return None if change is None else change.value
+
+    def settle_unseen(self) -> None:
+        """The server may have carried the message out or not, and will not say."""
+        if self.value is None:
+            self.undo()
+            return
+        if self._older is not None:
+            # Nothing may run by a name that means nobody knows what.
+            self.value = None
+        self.settle()
 
     def settle(self) -> None:
         """The server has carried the message out."""
@@ -98,28 +129,48 @@ class Names:
         self._portals: dict[bytes, Change[Portal]] = {}
         self._cursors: dict[bytes, Change[Cursor]] = {}
         self._limit = limit
+        self._segment = 0
+
+    def next_segment(self) -> None:
+        """A Sync or a Query was forwarded: what follows runs whether or not what was before failed."""
+        self._segment += 1
 
     def statement(self, name: bytes) -> Prepared | None:
-        """What was prepared under ``name``."""
+        """What was prepared under ``name``, and may be there still."""
         found = self._statements.get(name)
-        return None if found is None else found.value
+        return None if found is None else found.meaning
 
     def portal(self, name: bytes) -> Portal | None:
         """What Execute of portal or cursor ``name`` runs."""
-        portal = self._portals.get(name)
-        if portal is not None and portal.value is not None:
-            return portal.value
-        cursor = self._cursors.get(name)
-        return None if cursor is None or cursor.value is None else Portal(cursor.value.ruling)
+        opened = self._portals.get(name)
+        portal = None if opened is None else opened.meaning
+        if portal is not None:
+            return portal
+        declared = self._cursors.get(name)
+        cursor = None if declared is None else declared.meaning
+        return None if cursor is None else Portal(cursor.ruling)
+
+    def doubt(self, statement: bytes) -> AnyChange | None:
+        """The change that leaves two meanings to a statement's name, both open to what is sent now."""
+        return self._doubt(self._statements.get(statement))
+
+    def portal_doubt(self, portal: bytes) -> AnyChange | None:
+        """The same of a portal's name."""
+        return self._doubt(self._portals.get(portal))
+
+    def _doubt(self, change: AnyChange | None) -> AnyChange | None:
+        if change is None or change.before is None or change.segment == self._segment:
+            return None
+        return change if change.doubtful else None
 
     def prepare(self, name: bytes, prepared: Prepared) -> Change[Prepared]:
         """Parse or PREPARE was forwarded."""
         self._make_room(name in self._statements)
-        return Change(self._statements, name, prepared)
+        return Change(self._statements, name, prepared, self._segment)
 
     def forget(self, name: bytes) -> Change[Prepared]:
         """Close or DEALLOCATE was forwarded, or a Parse of the unnamed statement that has to fail."""
-        return Change(self._statements, name, None)
+        return Change(self._statements, name, None, self._segment)
 
     def forget_all(self) -> list[Change[Prepared]]:
         """DEALLOCATE ALL or DISCARD ALL was forwarded."""
@@ -132,15 +183,18 @@ class Names:
         Undoing matters: a portal from before a savepoint outlives a Bind of the same name that fails.
         """
         self._make_room(name in self._portals)
-        return Change(self._portals, name, portal)
+        return Change(self._portals, name, portal, self._segment)
 
     def close(self, name: bytes) -> list[AnyChange]:
         """Close of a portal or CLOSE of a cursor was forwarded: to the server they are one."""
-        return [Change(self._portals, name, None), Change(self._cursors, name, None)]
+        return [
+            Change(self._portals, name, None, self._segment),
+            Change(self._cursors, name, None, self._segment),
+        ]
 
     def declare(self, name: bytes, ruling: Ruling, hold: bool) -> Change[Cursor]:
         self._make_room(name in self._cursors)
-        return Change(self._cursors, name, Cursor(ruling, hold))
+        return Change(self._cursors, name, Cursor(ruling, hold), self._segment)
 
     def transaction_ended(self) -> None:
         """No portal outlives its transaction, nor a cursor that was not declared WITH HOLD.

@@ -75,6 +75,14 @@ class Identity:
         self.role = role
 
 
+class _NotYetError(Exception):
+    """The agent's message means one thing or another until ``change`` is settled: it is taken again then."""
+
+    def __init__(self, change: AnyChange) -> None:
+        super().__init__("waits for an earlier reply")
+        self.change = change
+
+
 class _Held:
     """A message that waits: for its ruling, which ``complete`` takes, if it has a ``text`` to be judged; else
     for the answer to an exchange."""
@@ -117,6 +125,7 @@ class Session:
         self._backend = BackendFrames()
         self._replies = Replies()
         self._names = Names()
+        self._awaited: AnyChange | None = None
         self._first_path = path
         self._path_unsettled = False
         self._paths = PathNames((path,))
@@ -159,8 +168,10 @@ class Session:
 
     @property
     def held(self) -> bool:
-        """True while the agent's messages wait: for a ruling or a price, or for a COPY to begin or end."""
-        return self._held is not None or self._waits_for_copy
+        """True while the agent's messages wait: for a ruling, a price, a COPY or what a name stands for."""
+        if self._awaited is not None and not self._awaited.doubtful:
+            self._awaited = None
+        return self._held is not None or self._awaited is not None or self._waits_for_copy
 
     @property
     def overfull(self) -> bool:
@@ -198,13 +209,10 @@ class Session:
 
         What the agent sends next means one thing to a server that copies and another to one that does not.
         """
+        if self._copying is None:
+            return False
         queue = self._replies.queue
-        return (
-            self._copying is not None
-            and self._phase is Phase.READY
-            and bool(queue)
-            and queue[-1] is self._copying
-        )
+        return self._phase is Phase.READY and bool(queue) and queue[-1] is self._copying
 
     def from_frontend(self, chunk: bytes) -> list[Effect]:
         """Bytes of the agent, in any split."""
@@ -272,12 +280,16 @@ class Session:
         run = done = frames.end
         waiting = self._held
         ending: _Ending | None = None
-        while ending is None and self._held is None and not self._waits_for_copy:
+        while ending is None and self._held is None and self._awaited is None and not self._waits_for_copy:
             try:
                 kind = frames.next_frame()
                 if kind == 0:
                     break
                 replacement = self._take(kind, data)
+            except _NotYetError as wait:
+                frames.put_back()
+                self._awaited = wait.change
+                break
             except (FramingError, MalformedMessage, TooManyNames) as fault:
                 ending = _Ending(str(fault), fault.sqlstate)
                 break
@@ -313,6 +325,8 @@ class Session:
         ruling = self._rule(text)
         if ruling is None:
             return self._hold(data, end, text, self._settle_query)
+        for name in ruling.executes:
+            self._await(self._names.doubt(name.encode()))
         return self._settle_query(ruling)
 
     def _settle_query(self, ruling: Ruling) -> bytes | None:
@@ -334,8 +348,13 @@ class Session:
         reply = Reply(Owed.QUERY, entry, notice=told)
         if self._owe(reply) and not ruling.plain:
             reply.changes = self._apply(ruling)
+        self._names.next_segment()
         if ruling.copies:
             self._copying = reply
+
+    def _await(self, change: AnyChange | None) -> None:
+        if change is not None:
+            raise _NotYetError(change)
 
     def _owe(self, reply: Reply) -> bool:
         """Note the reply to a decided statement; one that the server reads past is recorded at once."""
@@ -347,6 +366,7 @@ class Session:
     def _refuse_query(self, ruling: Ruling) -> bytes:
         rejection = self._rejection(ruling, "simple")
         self._replies.owe(Reply(Owed.QUERY, rejection=rejection))
+        self._names.next_segment()
         self._pipeline_open = False
         return wire.simple_query(self._refused_text)
 
@@ -374,6 +394,7 @@ class Session:
     def _on_bind(self, data: bytes, body: int, end: int) -> bytes | None:
         self._pipeline_open = True
         message = frontend.decode_bind(data[body:end])
+        self._await(self._names.doubt(message.statement))
         prepared = self._names.statement(message.statement)
         if prepared is None:
             # Prepared nowhere that we saw: the server has no such statement, and says so itself.
@@ -416,11 +437,14 @@ class Session:
     def _on_execute(self, data: bytes, body: int, end: int) -> bytes | None:
         self._pipeline_open = True
         message = frontend.decode_execute(data[body:end])
+        self._await(self._names.portal_doubt(message.portal))
         portal = self._names.portal(message.portal)
         if portal is None:
             # Bound to nothing we saw: the server has no such portal, and says so itself.
             self._replies.owe(Reply(Owed.EXECUTE, must_fail=True))
             return None
+        for name in portal.ruling.executes:
+            self._await(self._names.doubt(name.encode()))
         ruling = self._check_executes(portal.ruling)
         if not ruling.allowed:
             return self._refuse_bound(ruling)
@@ -447,6 +471,7 @@ class Session:
     def _on_sync(self, data: bytes, body: int, end: int) -> bytes | None:
         frontend.decode_empty(data[body:end])
         self._replies.owe(Reply(Owed.SYNC))
+        self._names.next_segment()
         self._pipeline_open = False
         return None
 
@@ -517,9 +542,8 @@ class Session:
 
     def _check_executes(self, ruling: Ruling) -> Ruling:
         """What SQL EXECUTE runs is judged as prepared here, under the names in force now."""
-        for name in ruling.executes:
-            prepared = self._names.statement(name.encode())
-            if prepared is None:
+        for name, prepared in self._executed(ruling):
+            if prepared is None or self._names.doubt(name.encode()) is not None:
                 return self._objection(
                     Violation(
                         "not-understood",
@@ -538,6 +562,15 @@ class Session:
                     return inner
         return ruling
 
+    def _executed(self, ruling: Ruling) -> Iterable[tuple[str, Prepared | None]]:
+        """Every name that runs with ``ruling``: what EXECUTE runs may EXECUTE in its turn."""
+        names = list(ruling.executes)
+        for name in names:
+            prepared = self._names.statement(name.encode())
+            if prepared is not None:
+                names += [more for more in prepared.ruling.executes if more not in names]
+            yield name, prepared
+
     def _objection(self, violation: Violation, statement_class: StatementClass, query: QueryString) -> Ruling:
         """A ruling that the session itself makes: a refusal, unless the policy only observes."""
         decision: Decision = Reject(query, statement_class, (violation,), RepairTerms(), violation.halt)
@@ -547,9 +580,16 @@ class Session:
 
     def _apply(self, ruling: Ruling) -> list[AnyChange]:
         """What forwarding the statement does to names and search_path; returns the former."""
-        if ruling.paths or ruling.resets_path:
-            self._widen_paths(ruling)
-        return [change for ref in ruling.actions for change in self._act(ref, ruling)]
+        executed = [(name, found.ruling) for name, found in self._executed(ruling) if found is not None]
+        changes: list[AnyChange] = []
+        for name, run in [(None, ruling), *executed]:
+            if run.paths or run.resets_path:
+                self._widen_paths(run)
+            for ref in run.actions:
+                # Running what PREPARE made does not make it again.
+                if (ref.action, ref.name) != (SessionAction.PREPARE, name):
+                    changes += self._act(ref, run)
+        return changes
 
     def _act(self, ref: SessionRef, ruling: Ruling) -> Sequence[AnyChange]:
         name = (ref.name or "").encode()
@@ -856,13 +896,15 @@ class Session:
     def _settle_names(self, query: Reply) -> None:
         """A Query has ended: the names it changed stand, or are put back where it failed.
 
-        Of several statements in one string those before the failed one have run. What they made may be there,
-        and what they dropped may not: either is remembered, for the server knows better.
+        Of several statements in one string those before the failed one have run: what they made may be there,
+        and what they dropped may not.
         """
         several = query.entry is not None and len(query.entry.decision.query.statements) > 1
         for change in query.changes:
-            if not query.failed or (several and change.value is not None):
+            if not query.failed:
                 change.settle()
+            elif several:
+                change.settle_unseen()
             else:
                 change.undo()
 

@@ -116,6 +116,10 @@ class FrontendFrames:
         """True while bytes are left that have not been given as frames."""
         return self._missing > 0 or self.end < len(self.data)
 
+    def put_back(self) -> None:
+        """Have the frame given last be given again by the next call of ``next_frame``."""
+        self.end = self.start
+
     @property
     def backlog(self) -> int:
         """Bytes at hand that have not been given as frames."""

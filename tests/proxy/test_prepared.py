@@ -105,11 +105,13 @@ def test_forgetting_all_is_taken_back() -> None:
     for name in (b"", b"a", b"b"):
         names.prepare(name, prepared("x")).settle()
     changes = names.forget_all()
-    assert statements(names, b"", b"a", b"b") == [None, None, None]
     assert names.forget_all() == []
     for change in changes:
         change.undo()
     assert statements(names, b"", b"a", b"b") == ["x", "x", "x"]
+    for change in names.forget_all():
+        change.settle()
+    assert statements(names, b"", b"a", b"b") == [None, None, None]
 
 
 def test_portals_and_cursors_are_one_to_close() -> None:
@@ -118,10 +120,48 @@ def test_portals_and_cursors_are_one_to_close() -> None:
     names.declare(b"c", ruling("cursor"), hold=False).settle()
     assert portals(names, b"p", b"c") == ["portal", "cursor"]
     closed = [*names.close(b"p"), *names.close(b"c")]
-    assert portals(names, b"p", b"c") == [None, None]
     for change in closed:
         change.undo()
     assert portals(names, b"p", b"c") == ["portal", "cursor"]
+    for change in [*names.close(b"p"), *names.close(b"c")]:
+        change.settle()
+    assert portals(names, b"p", b"c") == [None, None]
+
+
+def test_what_may_be_there_still_is_found() -> None:
+    names = Names()
+    names.prepare(b"s", prepared("old")).settle()
+    removal = names.forget(b"s")
+    assert statements(names, b"s") == ["old"]
+    removal.settle()
+    assert statements(names, b"s") == [None]
+
+
+def test_a_name_is_in_doubt_from_the_next_segment_until_it_is_settled() -> None:
+    names = Names()
+    names.prepare(b"s", prepared("old")).settle()
+    fresh = names.prepare(b"t", prepared("only"))
+    names.forget(b"s")
+    second = names.prepare(b"s", prepared("new"))
+    assert names.doubt(b"s") is None
+    names.next_segment()
+    assert names.doubt(b"s") is second
+    assert names.doubt(b"t") is None
+    assert names.doubt(b"nobody") is None
+    second.settle()
+    assert names.doubt(b"s") is None
+    fresh.undo()
+    assert statements(names, b"s", b"t") == ["new", None]
+
+
+def test_a_name_that_means_nobody_knows_what_means_nothing() -> None:
+    names = Names()
+    names.prepare(b"s", prepared("old")).settle()
+    names.prepare(b"s", prepared("new")).settle_unseen()
+    names.prepare(b"t", prepared("only")).settle_unseen()
+    assert statements(names, b"s", b"t") == [None, "only"]
+    names.forget(b"t").settle_unseen()
+    assert statements(names, b"t") == ["only"]
 
 
 def test_only_held_cursors_outlive_their_transaction() -> None:

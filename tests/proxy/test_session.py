@@ -801,3 +801,163 @@ def test_a_held_statement_is_judged_once_and_by_its_own_ruling() -> None:
     played.take(subject.decided(ruling(allow("slow 1"))))
     assert b"bad" not in played.to_backend
     assert len(played.closes) == 1
+
+
+def waits(subject: Session) -> bool:
+    return subject.held
+
+
+def full(subject: Session) -> bool:
+    return subject.overfull
+
+
+PATH_MOVED = (("public",), ("reporting", "shop_ro"))
+
+
+def moving(gate_decisions: Mapping[str, Decision]) -> tuple[Session, ScriptedGate]:
+    gate = ScriptedGate({"set path": path("reporting", "$user"), **gate_decisions})
+    subject = Session(
+        gate, Identity("c1", "shop_ro"), ("public",), nonce="nonce", clock=lambda: 0.0, message_bytes=1 << 20
+    )
+    return subject, gate
+
+
+def test_what_execute_runs_moves_the_path_as_if_it_were_sent() -> None:
+    """PostgreSQL lets EXECUTE run any statement that Parse prepared, SET among them."""
+    nested = Allow(QueryString("nested", (named(SessionAction.EXECUTE, "s"),)), StatementClass.PREPARE)
+    outer = Allow(QueryString("outer", (named(SessionAction.EXECUTE, "n"),)), StatementClass.PREPARE)
+    subject, gate = moving({"nested": nested, "outer": outer})
+    subject.from_frontend(parse("set path", "s") + parse("nested", "n") + SYNC)
+    subject.from_backend(PARSED + PARSED + ready())
+    subject.from_frontend(query("outer") + query("select 1"))
+    assert gate.asked[-1] == (b"select 1", PathNames(PATH_MOVED))
+
+
+def test_what_execute_drops_is_dropped() -> None:
+    subject, played = session({**SQL_NAMES, "run": EXECUTE_D}), Played()
+    played.take(subject.from_frontend(query("prepare p") + parse("deallocate p", "d") + SYNC))
+    played.take(subject.from_backend(DONE + PARSED + ready()))
+    played.take(subject.from_frontend(query("run")))
+    played.take(subject.from_backend(DONE))
+    played.take(subject.from_frontend(query("execute p")))
+    assert REFUSED in cut(played.to_backend)[-1][1]
+
+
+EXECUTE_D = allow("run", facts_=named(SessionAction.EXECUTE, "d"))
+
+BEGUN = query("begin")
+FAILED = error("22012") + ready("E")
+
+
+def test_a_name_prepared_over_a_removal_that_may_fail_is_not_run_before_it_is_certain() -> None:
+    """In a failed transaction DEALLOCATE fails, and so does the PREPARE behind it: the old meaning stays."""
+    harmless = allow("prepare s", facts_=named(SessionAction.PREPARE, "s"))
+    removal = allow("deallocate s", facts_=named(SessionAction.DEALLOCATE, "s"))
+    subject, gate = moving({"prepare s": harmless, "deallocate s": removal})
+    played = Played()
+    played.take(subject.from_frontend(parse("set path", "s") + SYNC))
+    played.take(subject.from_backend(PARSED + ready()))
+    pipelined = query("deallocate s") + query("rollback") + query("prepare s")
+    played.take(subject.from_frontend(pipelined + bind("s") + execute() + SYNC + query("select 1")))
+    assert waits(subject)
+    assert played.sent() == "PSQQQ"
+    played.take(subject.from_backend(error("25P02") + ready("E") + complete("ROLLBACK") + ready()))
+    assert waits(subject)
+    played.take(subject.from_backend(error("42P05") + ready()))
+    assert played.sent() == "PSQQQBESQ"
+    assert gate.asked[-1] == (b"select 1", PathNames(PATH_MOVED))
+
+
+def test_a_portal_opened_over_another_is_not_run_before_it_is_certain() -> None:
+    """The second Bind fails, and the first portal, from before the savepoint, is the one that runs."""
+    subject, gate = moving({})
+    played = Played()
+    played.take(subject.from_frontend(BEGUN + parse("set path", "s") + bind("s", "p") + SYNC))
+    played.take(subject.from_backend(complete("BEGIN") + ready("T") + PARSED + BOUND + ready("T")))
+    played.take(subject.from_frontend(query("savepoint") + parse("select 2") + bind("", "p") + SYNC))
+    played.take(subject.from_frontend(query("rollback to") + execute("p") + SYNC + query("select 1")))
+    assert waits(subject)
+    played.take(
+        subject.from_backend(complete("SAVEPOINT") + ready("T") + PARSED + error("42P03") + ready("E"))
+    )
+    assert not waits(subject)
+    assert gate.asked[-1] == (b"select 1", PathNames(PATH_MOVED))
+
+
+def test_pipelines_over_the_unnamed_do_not_wait() -> None:
+    subject, played = session(), Played()
+    each = parse("a") + bind() + describe("P") + execute() + SYNC
+    played.take(subject.from_frontend(each * 5))
+    assert played.to_backend == each * 5
+
+
+def test_a_statement_whose_removal_failed_is_there_still() -> None:
+    played = play(
+        [
+            ("F", parse("a", "s") + SYNC),
+            ("B", PARSED + ready()),
+            ("F", query("fail") + query("deallocate s") + query("rollback") + bind("s") + SYNC),
+            ("B", FAILED + error("25P02") + ready("E") + complete("ROLLBACK") + ready() + BOUND + ready()),
+        ],
+        decisions={"deallocate s": allow("x", facts_=named(SessionAction.DEALLOCATE, "s"))},
+    )
+    assert played.closes == []
+
+
+def test_nothing_is_asked_inside_the_agents_copy_data() -> None:
+    """The rest of the frame would reach the server as messages that nobody judged."""
+    subject, _ = moving({})
+    played = Played()
+    half = message("d", b"x" * 100)[:50]
+    played.take(subject.from_frontend(query("set path") + half))
+    played.take(subject.from_backend(complete("SET") + ready()))
+    assert played.to_backend == query("set path") + half
+    played.take(subject.from_frontend(message("d", b"x" * 100)[50:] + query("select 1")))
+    played.take(subject.from_backend(complete("SELECT 1") + ready()))
+    assert b"current_schemas" in played.to_backend
+
+
+def test_a_copy_that_fails_before_it_reads_leaves_its_sync_to_be_answered() -> None:
+    """As COPY to a view does, which is refused after CopyInResponse."""
+    played = play(
+        [
+            ("F", parse("copy") + bind() + execute() + SYNC),
+            ("B", PARSED + BOUND + COPY_IN + error("42809")),
+            ("B", ready()),
+            ("F", query("select 1")),
+            ("B", message("I") + ready()),
+        ]
+    )
+    assert played.closes == []
+    assert played.sent() == "PBEHSQ"
+    assert played.kinds() == "12GEZIZ"
+
+
+def test_statements_that_nobody_runs_are_recorded_too() -> None:
+    played = play(
+        [
+            ("F", parse("a") + bind() + execute()),
+            ("B", PARSED + BOUND + error("22012")),
+            ("F", query("b") + parse("c") + SYNC),
+            ("B", ready()),
+        ]
+    )
+    assert [(r.sqlstate, r.outcome_known) for r in played.records] == [("22012", True), (None, False)]
+
+
+def test_an_agent_that_is_owed_too_much_is_not_read() -> None:
+    subject = session()
+    subject.from_frontend(SYNC * 16_384)
+    assert not full(subject)
+    subject.from_frontend(SYNC)
+    assert full(subject)
+    subject.from_backend(ready())
+    assert not full(subject)
+
+
+def test_what_waits_behind_a_held_statement_is_bounded() -> None:
+    subject = session()
+    subject.from_frontend(query("slow") + query("x" * 60_000))
+    assert not full(subject)
+    subject.from_frontend(query("x" * 60_000))
+    assert full(subject)
