@@ -96,11 +96,9 @@ class _Columns:
         sources = [source for query in facts.queries for source in query.sources]
         others = {source.name for source in sources if source.kind is not SourceKind.RELATION}
         self._relations = {source.name for source in sources} - others
-        self._traceable = (
-            all(source.kind in _TRACEABLE and not source.column_aliases for source in sources)
-            and not any(cte.column_aliases for cte in facts.ctes)
-            and not any(query.values_rows for query in facts.queries)
-        )
+        self._traceable = all(
+            source.kind in _TRACEABLE and not source.column_aliases for source in sources
+        ) and not any(query.values_rows for query in facts.queries)
         self._outputs: dict[str, list[Node]] = {}
         self._known: dict[str, float] = {}
         self._depth = 0

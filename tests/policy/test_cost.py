@@ -19,7 +19,7 @@ from policy.loader import load
 from policy.model import Policy, RuleLevel
 from policy.names import PathNames
 from policy.parse import parse
-from policy.plan import parse_plan
+from policy.plan import Node, parse_plan
 from policy.rules import BY_NAME, PLAN_RULES, cost_over_limit, page
 from tests.policy.conftest import read_catalog
 from tests.policy.test_plan import stored
@@ -130,6 +130,7 @@ class TestQuestion:
                 "DELETE FROM orders WHERE id = 1",
             ),
             ("EXPLAIN ANALYZE EXECUTE p(1)", "EXECUTE p(1)"),
+            ('EXPLAIN (ANALYZE, "x) TABLE customers --") DELETE FROM orders', "DELETE FROM orders"),
             ("COPY (SELECT ')', id FROM orders) TO STDOUT (FORMAT csv)", "SELECT ')', id FROM orders"),
             (
                 'COPY (SELECT 1 AS ") TO STDOUT" FROM orders) TO STDOUT',
@@ -218,6 +219,7 @@ class TestQuestion:
         assert not asked("SELECT * FROM orders WHERE id = $1").reusable
 
 
+FILTER = (("Filter", "(b.quantity > a.quantity)"),)
 SELF_JOIN = "SELECT count(*) FROM order_items a, order_items b"
 
 
@@ -244,6 +246,34 @@ class TestJudge:
             "locks": [{"relation": "public.order_items", "mode": "AccessShareLock", "rows": 16008001}],
         }
         json.dumps(verdict.cost)
+
+    @pytest.mark.parametrize(
+        ("inner", "without"),
+        [
+            (
+                Node(
+                    "Materialize",
+                    0,
+                    5,
+                    5,
+                    4,
+                    "Inner",
+                    children=(Node("Seq Scan", 0, 5, 5, 4, conditions=FILTER),),
+                ),
+                True,
+            ),
+            (Node("Seq Scan", 0, 5, 5, 4, "Inner"), True),
+            (Node("Seq Scan", 0, 5, 5, 4, "Inner", conditions=FILTER), False),
+            (Node("Index Scan", 0, 5, 5, 4, "Inner", conditions=(("Index Cond", "(b.id = a.id)"),)), False),
+            (Node("Function Scan", 0, 5, 5, 4, "Inner"), False),
+        ],
+    )
+    def test_what_joins_without_a_condition(self, inner: Node, without: bool) -> None:
+        outer = Node("Seq Scan", 0, 5, 5, 4, "Outer")
+        join = Node("Nested Loop", 0, 99, 25, 8, children=(outer, inner))
+        assert cost_over_limit.joins_without_condition(join) is without
+        assert not cost_over_limit.joins_without_condition(replace(join, conditions=(("Join Filter", "x"),)))
+        assert not cost_over_limit.joins_without_condition(replace(join, kind="Hash Join"))
 
     def test_a_limit_hides_no_sort(self) -> None:
         cost, rows, *_ = judged("sort_under_limit", "SELECT 1 FROM order_items").violations

@@ -68,6 +68,7 @@ def test_the_largest_value(sql: str, size: float) -> None:
         ("SELECT repeat('#', int4) FROM (SELECT '900000000'::int4) t", 1000),
         ("SELECT repeat('#', n) FROM (SELECT 900000000) t(n)", HUGE),
         ("WITH m(n) AS (SELECT 900000000) SELECT repeat('#', n) FROM m", HUGE),
+        ("WITH m(n) AS (SELECT 900000000) SELECT repeat('#', t.n) FROM m AS t", HUGE),
         ("SELECT repeat('#', column1) FROM (VALUES (900000000)) t", HUGE),
         ("SELECT repeat('#', n) FROM generate_series(900000000, 900000000) n", HUGE),
         ("SELECT repeat('#', p.stock) FROM products p, unnest(p.tags) t", 1000),
