@@ -187,7 +187,7 @@ def test_types_of_the_database_are_looked_up(gateway: RunningProxy) -> None:
         await connection.reload_schema_state()
 
     try:
-        with_connection(gateway, scenario)
+        with_connection(gateway, scenario, "strict")
     finally:
         gateway.database.execute("DROP TABLE moody")
         gateway.database.execute("DROP TYPE place, mood")
