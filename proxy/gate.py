@@ -166,7 +166,9 @@ class Gate:
         statements = decision.query.statements
         if not isinstance(decision, Allow) or self.policy.mode is Mode.OBSERVE:
             return Ruling(decision, self.policy, text, names)
-        questions = [asked for facts in statements if (asked := question(facts, self.policy)) is not None]
+        questions = [
+            asked for facts in statements if (asked := question(facts, self.policy, names)) is not None
+        ]
         refused = tuple(v for asked in questions for v in asked.refused)
         if not refused and questions and len(statements) > 1:
             refused = (_several(self.policy),)
@@ -188,6 +190,8 @@ class Gate:
             log.error("a plan could not be read", exc_info=error)
             return Priced(self._refused(ruling, (_unread(self.policy),), None), None)
         verdict = judge(plan, facts, self.policy, datetime.now(UTC).date())
+        for failure in verdict.failures:
+            log.error("a rule failed and refused", rule=failure.rule, exc_info=failure.error)
         if verdict.violations:
             return Priced(self._refused(ruling, verdict.violations, verdict.cost), None)
         notice_bytes = b"".join(encode_notice(error_fields(notice(w, self.policy))) for w in verdict.warnings)
