@@ -38,26 +38,32 @@ def ask_for_bind(text: str, types: tuple[int, ...], bind: bytes, statement: byte
     """The question about a Bind whose body is ``bind`` and whose statement had ``types``.
 
     The portal is the agent's own, which its Bind is about to make: an error then names it as the Bind's own
-    would. ``reserved`` is a statement name that no agent can know.
+    would. ``reserved`` is a statement name that no agent can know. It is closed beforehand as well: a question
+    that failed has left it behind.
     """
     portal, _, rest = bind.partition(b"\0")
     values = rest[len(statement) + 1 :]
     messages = [
+        wire.close_message(b"S", reserved),
         wire.parse_message(reserved, text.encode(), types),
         wire.frame(b"B", portal + b"\0" + reserved + b"\0" + _with_text_results(values)),
         _execute(portal),
-        wire.frame(b"C", b"S" + reserved + b"\0"),
+        wire.close_message(b"S", reserved),
     ]
-    owed = [Owed.PARSE, Owed.BIND, Owed.EXECUTE, Owed.CLOSE]
+    owed = [Owed.CLOSE, Owed.PARSE, Owed.BIND, Owed.EXECUTE, Owed.CLOSE]
     if portal:
-        messages.append(wire.frame(b"C", b"P" + portal + b"\0"))
+        messages.append(wire.close_message(b"P", portal))
         owed.append(Owed.CLOSE)
     return Asked(b"".join([*messages, wire.FLUSH]), tuple(owed))
 
 
-def as_own_error(body: bytes, question: Question) -> bytes:
-    """EXPLAIN's error, as the statement itself would have raised it: its position is the statement's."""
-    fields = wire.decode_fields(body)
+def as_own_error(body: bytes, question: Question, reserved: bytes, statement: bytes = b"") -> bytes:
+    """EXPLAIN's error, as the statement itself would have raised it.
+
+    Its position is the statement's, and where it names ``reserved`` it means the agent's ``statement``.
+    """
+    ours, theirs = reserved.decode(), statement.decode("utf-8", "replace")
+    fields = {name: value.replace(ours, theirs) for name, value in wire.decode_fields(body).items()}
     return wire.encode_error(_moved(fields, question.offset))
 
 

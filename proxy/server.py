@@ -28,10 +28,11 @@ from proxy.audit import Audit, ConnectionIdentity
 from proxy.backend import BackendSession, Endpoint
 from proxy.cancel import CancelRegistry
 from proxy.config import Config
+from proxy.conversation import Identity
 from proxy.gate import Gate
 from proxy.handshake import Proven, RefusedError
 from proxy.relay import AuditSink, BackendKey, Relay
-from proxy.session import Identity, Session
+from proxy.session import Session
 from proxy.stream import StreamClosedError, TLSFailedError, TransportStream
 from proxy.wire.startup import CancelRequest, NotPostgresError
 

@@ -23,9 +23,10 @@ from policy.facts import (
 )
 from policy.model import Policy, RepairTerms, StatementClass, Violation
 from policy.names import PathNames
+from proxy.conversation import Identity
 from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
 from proxy.gate import Gate, Ruling
-from proxy.session import Identity, Session
+from proxy.session import Session
 from proxy.wire import backend as wire
 
 POLICY = Policy(name="test", source="test.yaml", sha256="0" * 64)
@@ -700,7 +701,7 @@ def test_search_path_is_both_until_the_server_says_which() -> None:
     played.take(subject.from_backend(complete("SET") + ready()))
     assert played.sent() == "QQ"
     played.take(subject.from_backend(DESCRIPTION + complete("SELECT 0") + ready()))
-    assert played.sent() == "QQPBECS"
+    assert played.sent() == "QQCPBECS"
     assert b"current_schemas" in played.to_backend
     before = played.to_frontend
     played.take(subject.from_frontend(query("select 2")))

@@ -1,0 +1,381 @@
+"""From the agent to the server: what may pass, what is put in the place of what may not.
+
+Owns the handling of every message an agent may send. Knows no sockets and nothing of what the server answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from policy.decision import Allow, Decision, Reject
+from policy.facts import QueryString, SessionAction, SessionRef
+from policy.model import RepairTerms, StatementClass, Violation
+from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError
+from proxy.effects import AuditEntry, Decide
+from proxy.gate import Price, Ruling
+from proxy.phase import LEGAL, Action, Phase
+from proxy.prepared import AnyChange, Portal, Prepared, TooManyNames
+from proxy.prices import Prices
+from proxy.replies import Owed, Reply
+from proxy.wire import backend as wire
+from proxy.wire import frontend
+from proxy.wire.frames import FramingError
+from proxy.wire.frontend import MalformedMessage
+
+_COPY_FAIL: Final = ord("f")
+
+
+class AgentSide:
+    """The messages of the agent, one by one, in a connection's steady state."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._c = conversation
+        self._prices = Prices(conversation, self)
+        self._actions: dict[Action, Callable[[bytes, int, int], bytes | None]] = {
+            Action.QUERY: self._on_query,
+            Action.PARSE: self._on_parse,
+            Action.BIND: self._on_bind,
+            Action.DESCRIBE: self._on_describe,
+            Action.EXECUTE: self._on_execute,
+            Action.CLOSE: self._on_close,
+            Action.SYNC: self._on_sync,
+            Action.FLUSH: self._on_flush,
+            Action.FUNCTION_CALL: self._on_function_call,
+            Action.COPY_DATA: self._on_copy_data,
+            Action.COPY_END: self._on_copy_end,
+            Action.TERMINATE: self._on_terminate,
+            Action.DROP: self._on_dropped,
+            Action.RESUME: self._on_resume,
+            Action.IGNORED_SYNC: self._on_ignored_sync,
+        }
+
+    def advance(self) -> None:
+        """Take frame after frame while the session may go on; allowed runs leave as they came."""
+        frames = self._c.agent_frames
+        data = frames.data
+        run = done = frames.end
+        waiting = self._c.waiting
+        ending: Ending | None = None
+        while (
+            ending is None
+            and self._c.waiting is None
+            and self._c.awaited is None
+            and not self._c.waits_for_copy
+        ):
+            try:
+                kind = frames.next_frame()
+                if kind == 0:
+                    break
+                replacement = self._take(kind, data)
+            except NotYetError as wait:
+                frames.put_back()
+                self._c.awaited = wait.change
+                break
+            except (FramingError, MalformedMessage, TooManyNames) as fault:
+                ending = Ending(str(fault), fault.sqlstate)
+                break
+            if replacement is not None:
+                self._c.forward(data[run : frames.start])
+                self._c.forward(replacement)
+                run = frames.end
+            done = frames.end
+            if self._c.phase is Phase.CLOSED:
+                ending = Ending("terminated by the agent")
+        self._c.forward(data if run == 0 and done == len(data) else data[run:done])
+        if (
+            self._c.waiting is not None
+            and self._c.waiting is not waiting
+            and self._c.waiting.text is not None
+        ):
+            self._c.effects.append(Decide(self._c.waiting.text, self._c.paths))
+        if ending is not None:
+            self._c.end(ending.reason, ending.sqlstate)
+
+    def _take(self, kind: int, data: bytes) -> bytes | None:
+        """Account for one message of the agent. None lets it pass; bytes (b"" for none) take its place."""
+        self._c.frame = None
+        action = LEGAL[self._c.phase].get(kind)
+        if action is None:
+            raise MalformedMessage(f"message {chr(kind)!r} is not legal while {self._c.phase.value}")
+        return self._actions[action](data, self._c.agent_frames.body, self._c.agent_frames.end)
+
+    def _on_query(self, data: bytes, body: int, end: int) -> bytes | None:
+        if data.find(b"\0", body, end) != end - 1:
+            raise MalformedMessage("Query is not one string")
+        text = data[body : end - 1]
+        ruling = self._rule(text)
+        if ruling is None:
+            return self._hold(data, end, text, self._settle_query)
+        for name in ruling.executes:
+            self._await(self._c.names.doubt(name.encode()))
+        return self._settle_query(ruling)
+
+    def _settle_query(self, ruling: Ruling) -> bytes | None:
+        ruling = self._check_executes(ruling)
+        if not ruling.allowed:
+            return self.refuse_query(ruling)
+        price = self._prices.price_held(ruling)
+        if price is None and self._prices.must_ask(ruling):
+            return self._prices.price_query(ruling)
+        self.owe_query(ruling, self._c.entry(ruling, "simple"), price)
+        return None
+
+    def owe_query(self, ruling: Ruling, entry: AuditEntry, price: Price | None) -> None:
+        self._c.pipeline_open = False
+        told = ruling.notice
+        if price is not None:
+            told += price.notice
+            entry.cost = price.cost
+        reply = Reply(Owed.QUERY, entry, notice=told)
+        if self._c.owe(reply) and not ruling.plain:
+            reply.changes = self._apply(ruling)
+        self._c.names.next_segment()
+        if ruling.copies:
+            self._c.copying = reply
+
+    def _await(self, change: AnyChange | None) -> None:
+        if change is not None:
+            raise NotYetError(change)
+
+    def refuse_query(self, ruling: Ruling) -> bytes:
+        rejection = self._c.rejection(ruling, "simple")
+        self._c.replies.owe(Reply(Owed.QUERY, rejection=rejection))
+        self._c.names.next_segment()
+        self._c.pipeline_open = False
+        return wire.simple_query(self._c.refused_text)
+
+    def _on_parse(self, data: bytes, body: int, end: int) -> bytes | None:
+        self._c.pipeline_open = True
+        message = frontend.decode_parse(data[body:end])
+        ruling = self._rule(message.text)
+        if ruling is None:
+            return self._hold(data, end, message.text, lambda late: self._settle_parse(message, late))
+        return self._settle_parse(message, ruling)
+
+    def _settle_parse(self, message: frontend.Parse, ruling: Ruling) -> bytes | None:
+        name = message.name
+        if not ruling.allowed:
+            refused = Reply(Owed.PARSE, name=name, rejection=self._c.rejection(ruling, "extended"))
+            if self._c.replies.owe(refused) and not name:
+                refused.changes = (self._c.names.forget(name),)
+            self._c.phase = Phase.DISCARDING
+            return wire.parse_message(name, self._c.refused_text)
+        reply = Reply(Owed.PARSE, name=name, notice=ruling.notice)
+        if self._c.replies.owe(reply):
+            reply.changes = (self._c.names.prepare(name, Prepared(ruling, message.types)),)
+        return None
+
+    def _on_bind(self, data: bytes, body: int, end: int) -> bytes | None:
+        self._c.pipeline_open = True
+        message = frontend.decode_bind(data[body:end])
+        self._await(self._c.names.doubt(message.statement))
+        prepared = self._c.names.statement(message.statement)
+        if prepared is None:
+            # Prepared nowhere that we saw: the server has no such statement, and says so itself.
+            self._c.replies.owe(Reply(Owed.BIND, must_fail=True))
+            return None
+        types = prepared.types
+        fresh = self._again(prepared.ruling)
+        if fresh is None:
+            text = prepared.ruling.text
+            return self._hold(data, end, text, lambda late: self._settle_bind(message, types, late))
+        return self._settle_bind(message, types, fresh)
+
+    def _settle_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes | None:
+        ruling = self._check_executes(ruling)
+        if not ruling.allowed:
+            return self.refuse_bound(ruling)
+        price = self._prices.price_held(ruling, types)
+        if price is None and self._prices.must_ask(ruling):
+            return self._prices.price_bind(message, types, ruling)
+        self.owe_bind(message.portal, Portal(ruling, price))
+        return None
+
+    def owe_bind(self, name: bytes, portal: Portal) -> None:
+        reply = Reply(Owed.BIND, notice=b"" if portal.price is None else portal.price.notice)
+        if self._c.replies.owe(reply):
+            reply.changes = (self._c.names.open(name, portal),)
+
+    def refuse_bound(self, ruling: Ruling) -> bytes:
+        """Refuse a Bind or Execute: by a Bind of a statement that cannot exist."""
+        rejection = self._c.rejection(ruling, "extended")
+        self._c.replies.owe(Reply(Owed.BIND, rejection=rejection))
+        self._c.phase = Phase.DISCARDING
+        return wire.bind_message(b"", self._c.refused_text)
+
+    def _on_describe(self, data: bytes, body: int, end: int) -> bytes | None:
+        frontend.decode_target(data[body:end])
+        self._c.replies.owe(Reply(Owed.DESCRIBE))
+        return None
+
+    def _on_execute(self, data: bytes, body: int, end: int) -> bytes | None:
+        self._c.pipeline_open = True
+        message = frontend.decode_execute(data[body:end])
+        self._await(self._c.names.portal_doubt(message.portal))
+        portal = self._c.names.portal(message.portal)
+        if portal is None:
+            # Bound to nothing we saw: the server has no such portal, and says so itself.
+            self._c.replies.owe(Reply(Owed.EXECUTE, must_fail=True))
+            return None
+        for name in portal.ruling.executes:
+            self._await(self._c.names.doubt(name.encode()))
+        ruling = self._check_executes(portal.ruling)
+        if not ruling.allowed:
+            return self.refuse_bound(ruling)
+        entry = self._c.entry(ruling, "extended")
+        if portal.price is not None:
+            entry.cost = portal.price.cost
+        reply = Reply(Owed.EXECUTE, entry)
+        if self._c.owe(reply) and not ruling.plain:
+            reply.changes = self._apply(ruling)
+        if not ruling.copies:
+            return None
+        # The agent's Sync waits until it is certain how the server will read it, so we ask for the answer.
+        self._c.copying = reply
+        return data[self._c.agent_frames.start : end] + wire.FLUSH
+
+    def _on_close(self, data: bytes, body: int, end: int) -> bytes | None:
+        target = frontend.decode_target(data[body:end])
+        reply = Reply(Owed.CLOSE)
+        if self._c.replies.owe(reply):
+            names = self._c.names
+            reply.changes = (names.forget(target.name),) if target.kind == b"S" else names.close(target.name)
+        return None
+
+    def _on_sync(self, data: bytes, body: int, end: int) -> bytes | None:
+        frontend.decode_empty(data[body:end])
+        self._c.replies.owe(Reply(Owed.SYNC))
+        self._c.names.next_segment()
+        self._c.pipeline_open = False
+        return None
+
+    def _on_flush(self, data: bytes, body: int, end: int) -> bytes | None:
+        frontend.decode_empty(data[body:end])
+        return None
+
+    def _on_function_call(self, _data: bytes, _body: int, _end: int) -> bytes | None:
+        violation = Violation(
+            "protocol-not-offered",
+            "FunctionCall carries no SQL that could be judged",
+            "Call the function in a SELECT. Do not retry this message.",
+            sqlstate="0A000",
+        )
+        return self._settle_query(self._objection(violation, StatementClass.CALL, QueryString("")))
+
+    def _on_copy_data(self, _data: bytes, _body: int, _end: int) -> bytes | None:
+        self._c.copy_syncs = 0
+        return None
+
+    def _on_copy_end(self, data: bytes, _body: int, _end: int) -> bytes | None:
+        if data[self._c.agent_frames.start] == _COPY_FAIL:
+            self._c.copy_syncs = 0
+        if self._c.phase is Phase.COPY_IN:
+            self._c.phase = Phase.READY
+            if self._c.replies.queue[0].kind is Owed.EXECUTE:
+                # Nothing but its completion can follow, and that waits for the agent's Sync.
+                self._c.copying = None
+        return None
+
+    def _on_terminate(self, data: bytes, body: int, end: int) -> bytes | None:
+        frontend.decode_empty(data[body:end])
+        self._c.phase = Phase.CLOSED
+        return None
+
+    def _on_dropped(self, _data: bytes, _body: int, _end: int) -> bytes | None:
+        return DROP
+
+    def _on_resume(self, data: bytes, body: int, end: int) -> bytes | None:
+        self._c.phase = Phase.READY
+        return self._on_sync(data, body, end)
+
+    def _on_ignored_sync(self, data: bytes, body: int, end: int) -> bytes | None:
+        """The server would read past it while it copies. Kept back until it is known that it did not."""
+        frontend.decode_empty(data[body:end])
+        self._c.copy_syncs += 1
+        return DROP
+
+    def _rule(self, text: bytes) -> Ruling | None:
+        known = self._c.cache.get(text)
+        return known if known is not None else self._c.gate.rule(text, self._c.paths)
+
+    def _hold(self, data: bytes, end: int, text: bytes, complete: Callable[[Ruling], bytes | None]) -> bytes:
+        """Keep the message back until its ruling is there."""
+        self._c.waiting = Held(data[self._c.agent_frames.start : end], text, complete)
+        return DROP
+
+    def this_frame(self) -> bytes:
+        """The message at hand: the one whose ruling has come late, or the one just taken."""
+        frames = self._c.agent_frames
+        return frames.data[frames.start : frames.end] if self._c.frame is None else self._c.frame
+
+    def _again(self, ruling: Ruling) -> Ruling | None:
+        """The ruling on a prepared statement now: on another path the server resolves its names anew."""
+        return ruling if ruling.names == self._c.paths else self._rule(ruling.text)
+
+    def _check_executes(self, ruling: Ruling) -> Ruling:
+        """What SQL EXECUTE runs is judged as prepared here, under the names in force now."""
+        for name, prepared in self._executed(ruling):
+            if prepared is None or self._c.names.doubt(name.encode()) is not None:
+                return self._objection(
+                    Violation(
+                        "not-understood",
+                        f'prepared statement "{name}" does not exist',
+                        "PREPARE it on this connection first. Do not retry this statement as it is.",
+                        object=name,
+                        sqlstate="26000",
+                    ),
+                    StatementClass.PREPARE,
+                    ruling.decision.query,
+                )
+            inner = prepared.ruling
+            if inner.names != self._c.paths:
+                inner = self._rule(inner.text) or self._c.gate.rule_slowly(inner.text, self._c.paths)
+                if not inner.allowed:
+                    return inner
+        return ruling
+
+    def _executed(self, ruling: Ruling) -> Iterable[tuple[str, Prepared | None]]:
+        """Every name that runs with ``ruling``: what EXECUTE runs may EXECUTE in its turn."""
+        names = list(ruling.executes)
+        for name in names:
+            prepared = self._c.names.statement(name.encode())
+            if prepared is not None:
+                names += [more for more in prepared.ruling.executes if more not in names]
+            yield name, prepared
+
+    def _objection(self, violation: Violation, statement_class: StatementClass, query: QueryString) -> Ruling:
+        """A ruling that the session itself makes: a refusal, unless the policy only observes."""
+        decision: Decision = Reject(query, statement_class, (violation,), RepairTerms(), violation.halt)
+        if self._c.observes:
+            decision = Allow(query, statement_class, observed=(violation,))
+        return Ruling(decision, self._c.gate.policy, query.sql.encode(), self._c.paths)
+
+    def _apply(self, ruling: Ruling) -> list[AnyChange]:
+        """What forwarding the statement does to names and search_path; returns the former."""
+        executed = [(name, found.ruling) for name, found in self._executed(ruling) if found is not None]
+        changes: list[AnyChange] = []
+        for name, run in [(None, ruling), *executed]:
+            if run.paths or run.resets_path:
+                self._c.widen_paths(run)
+            for ref in run.actions:
+                # Running what PREPARE made does not make it again.
+                if (ref.action, ref.name) != (SessionAction.PREPARE, name):
+                    changes += self._act(ref, run)
+        return changes
+
+    def _act(self, ref: SessionRef, ruling: Ruling) -> Sequence[AnyChange]:
+        name = (ref.name or "").encode()
+        match ref.action:
+            case SessionAction.PREPARE:
+                return (self._c.names.prepare(name, Prepared(ruling)),)
+            case SessionAction.DEALLOCATE:
+                return (self._c.names.forget(name),)
+            case SessionAction.CLOSE if ruling.statements == 1:
+                return self._c.names.close(name)
+            case SessionAction.DEALLOCATE_ALL | SessionAction.DISCARD_ALL:
+                return self._c.names.forget_all()
+            case SessionAction.DECLARE:
+                return (self._c.names.declare(name, ruling, ref.hold),)
+            case _:
+                return ()

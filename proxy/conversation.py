@@ -1,0 +1,281 @@
+"""What the two directions of one connection share: its state and how an end is told.
+
+Owns the effects being gathered, the replies owed, the names in force, the search_path, the audit entries and
+the rejections. ``agent_side`` and ``server_side`` alone change it; ``session`` is what others see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from policy.decision import Reject
+from policy.model import Mode
+from policy.names import PathNames
+from policy.rejection import reject
+from proxy.effects import AuditEntry, Close, Effect, Record, ToBackend, ToFrontend
+from proxy.exchange import Answer, Exchange
+from proxy.gate import Gate, Ruling, error_fields
+from proxy.phase import Phase
+from proxy.prepared import AnyChange, Names
+from proxy.replies import Owed, Replies, Reply
+from proxy.wire import backend as wire
+from proxy.wire.frames import BackendFrames, FrontendFrames
+
+_ASK_PATH: Final = b"SELECT pg_catalog.current_schemas(false) /* pgturnstile */"
+_EXECUTE_ALL: Final = wire.frame(b"E", b"\0\0\0\0\0")
+_BACKLOG: Final = 64 * 1024
+"""Bytes of the agent that may wait behind a held message; more are left unread."""
+_MOST_OWED: Final = 16_384
+"""Replies owed above which the agent is not read: each costs memory that its five bytes did not.
+
+No less than some 1,700, which PostgreSQL may keep in its own buffer until it is asked to flush.
+"""
+
+DROP: Final = b""
+"""Nothing passes in the place of a message; None would let the message itself pass."""
+
+
+class Ending(NamedTuple):
+    """Why a session ends; ``sqlstate`` None where the agent need not be told."""
+
+    reason: str
+    sqlstate: str | None = None
+
+
+class Identity:
+    """Who a session speaks for: what decisions and audit lines of one connection have in common.
+
+    ``connection`` is unique to the connection and prefixes the ids of its decisions; ``role`` is the backend
+    role, which "$user" in a search_path stands for.
+    """
+
+    __slots__ = ("connection", "role")
+
+    def __init__(self, connection: str, role: str) -> None:
+        self.connection = connection
+        self.role = role
+
+
+class NotYetError(Exception):
+    """The agent's message means one thing or another until ``change`` is settled: it is taken again then."""
+
+    def __init__(self, change: AnyChange) -> None:
+        super().__init__("waits for an earlier reply")
+        self.change = change
+
+
+class Held:
+    """A message that waits: for its ruling, which ``complete`` takes, if it has a ``text`` to be judged; else
+    for the answer to an exchange."""
+
+    __slots__ = ("complete", "frame", "text")
+
+    def __init__(
+        self,
+        frame: bytes,
+        text: bytes | None = None,
+        complete: Callable[[Ruling], bytes | None] | None = None,
+    ) -> None:
+        self.frame = frame
+        self.text = text
+        self.complete = complete
+
+
+class Conversation:
+    """The state of one connection after the handshake, the backend being idle and owing nothing.
+
+    ``path`` is the effective search_path; ``nonce`` an unguessable word that marks our substitutes; ``clock``
+    gives seconds.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        identity: Identity,
+        path: tuple[str, ...],
+        *,
+        nonce: str,
+        clock: Callable[[], float],
+        message_bytes: int,
+    ) -> None:
+        self.gate = gate
+        self.observes = gate.policy.mode is Mode.OBSERVE
+        self.identity = identity
+        self.clock = clock
+        self.agent_frames = FrontendFrames(message_bytes)
+        self.server_frames = BackendFrames()
+        self.replies = Replies()
+        self.names = Names()
+        self.awaited: AnyChange | None = None
+        self.first_path = path
+        self.path_unsettled = False
+        self.paths = PathNames((path,))
+        self.cache = gate.cache(self.paths)
+        self.phase = Phase.READY
+        self.waiting: Held | None = None
+        self.decisions = 0
+        self.copying: Reply | None = None
+        self.copy_syncs = 0
+        self.frame: bytes | None = None
+        """The message whose late ruling is being carried out; None while one is taken from the stream."""
+        self.pipeline_open = False
+        """True from a message of the extended protocol up to the Sync or Query that ends its transaction."""
+        self.question_name = f"pgturnstile_price_{nonce}".encode()
+        self.refused_text = f"pgturnstile_refused_{nonce}".encode()
+        self.path_statement = f"pgturnstile_path_{nonce}".encode()
+        self.status = b"I"
+        """Transaction status as the server last gave it."""
+        self.fatal_relayed = False
+        self.effects: list[Effect] = []
+
+    @property
+    def held(self) -> bool:
+        """True while the agent's messages wait: for a ruling, a price, a COPY or what a name stands for."""
+        if self.awaited is not None and not self.awaited.doubtful:
+            self.awaited = None
+        return self.waiting is not None or self.awaited is not None or self.waits_for_copy
+
+    @property
+    def overfull(self) -> bool:
+        """True while the agent should not be read: too much of its waits already, here or in the server."""
+        return len(self.replies.queue) > _MOST_OWED or (self.held and self.agent_frames.backlog > _BACKLOG)
+
+    @property
+    def in_flight(self) -> bool:
+        """True while the server works for the agent: a cancel request may be passed on."""
+        return any(reply.exchange is None for reply in self.replies.queue)
+
+    @property
+    def cancellable(self) -> bool:
+        """True when all that runs would fail as one if it were cancelled.
+
+        Else cancelling could let a later, already forwarded part run alone: a cancelled BEGIN, and the write
+        behind it commits by itself.
+        """
+        queue = self.replies.queue
+        syncs = (Owed.QUERY, Owed.SYNC)
+        return bool(queue) and all(reply.kind not in syncs for reply in list(queue)[:-1])
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing is owed, asked or half sent, and no transaction is open."""
+        return not (self.replies.queue or self.waiting or self.agent_frames.pending) and self.status == b"I"
+
+    @property
+    def closed(self) -> bool:
+        return self.phase is Phase.CLOSED
+
+    @property
+    def waits_for_copy(self) -> bool:
+        """True from a COPY until the server asks for its data, and again until what follows is certain.
+
+        What the agent sends next means one thing to a server that copies and another to one that does not.
+        """
+        if self.copying is None:
+            return False
+        queue = self.replies.queue
+        return self.phase is Phase.READY and bool(queue) and queue[-1] is self.copying
+
+    def forward(self, data: bytes) -> None:
+        if data:
+            self.effects.append(ToBackend(data))
+
+    def owe(self, reply: Reply) -> bool:
+        """Note the reply to a decided statement; one that the server reads past is recorded at once."""
+        owed = self.replies.owe(reply)
+        if not owed:
+            self.record_dropped((reply,))
+        return owed
+
+    def entry(self, ruling: Ruling, protocol: str) -> AuditEntry:
+        self.decisions += 1
+        return AuditEntry(
+            f"{self.identity.connection}-{self.decisions}",
+            ruling.decision,
+            "copy" if ruling.copies else protocol,
+            self.clock(),
+        )
+
+    def rejection(self, ruling: Ruling, protocol: str) -> bytes:
+        """Record the refusal and word it as the ErrorResponse the agent will read."""
+        if not isinstance(ruling.decision, Reject):
+            raise TypeError("only a Reject can be worded")
+        entry = self.entry(ruling, protocol)
+        rejection = reject(ruling.decision, entry.id, self.gate.policy)
+        entry.sqlstate = rejection.sqlstate
+        entry.outcome_known = True
+        self.effects.append(Record(entry))
+        return wire.encode_error(error_fields(rejection))
+
+    def record(self, entry: AuditEntry) -> None:
+        """The outcome of ``entry`` is known."""
+        entry.outcome_known = True
+        self.record_unknown(entry)
+
+    def record_unknown(self, entry: AuditEntry) -> None:
+        entry.ms = (self.clock() - entry.started) * 1000
+        self.effects.append(Record(entry))
+
+    def record_dropped(self, replies: Iterable[Reply]) -> None:
+        for reply in replies:
+            if reply.entry is not None:
+                self.record_unknown(reply.entry)
+
+    def end(self, reason: str, sqlstate: str | None) -> None:
+        """Close both; first tell the agent why, where a message may stand at this place of its stream."""
+        if sqlstate is not None and not self.server_frames.mid_frame and not self.fatal_relayed:
+            error = wire.encode_error({"severity": "FATAL", "sqlstate": sqlstate, "message": reason})
+            self.effects.append(ToFrontend(error))
+        # Behind an agent that said goodbye, PostgreSQL finishes what it was sent before.
+        self.surprised(reason, abandon=sqlstate is not None)
+
+    def surprised(self, reason: str, *, abandon: bool = True) -> None:
+        abandoned = abandon and self.cancellable
+        self.record_dropped(self.replies.queue)
+        self.replies.queue.clear()
+        self.effects.append(Close(reason, abandoned))
+        self.phase = Phase.CLOSED
+
+    def widen_paths(self, ruling: Ruling) -> None:
+        """Until the server says which path holds, names are judged along every path that may."""
+        new = [self.expand(path) for path in ruling.paths]
+        if ruling.resets_path:
+            new.append(self.first_path)
+        self.use_paths(tuple(dict.fromkeys([*self.paths.paths, *new])))
+        self.path_unsettled = True
+
+    def expand(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        expanded = (self.identity.role if schema == "$user" else schema for schema in path)
+        return tuple(schema for schema in expanded if schema and schema != "pg_catalog")
+
+    def use_paths(self, paths: tuple[tuple[str, ...], ...]) -> None:
+        self.paths = PathNames(paths)
+        self.cache = self.gate.cache(self.paths)
+
+    def ask_path(self) -> None:
+        """Ask by a name of our own: a Query would drop the agent's unnamed statement.
+
+        It is closed beforehand as well: a question that was cancelled has left it behind.
+        """
+        self.path_unsettled = False
+        name, exchange = self.path_statement, Exchange(self.learn_path)
+        for kind in (Owed.CLOSE, Owed.PARSE, Owed.BIND, Owed.EXECUTE, Owed.CLOSE, Owed.SYNC):
+            self.replies.owe(Reply(kind, exchange=exchange))
+        close = wire.close_message(b"S", name)
+        self.forward(
+            close
+            + wire.parse_message(name, _ASK_PATH)
+            + wire.bind_message(b"", name)
+            + _EXECUTE_ALL
+            + close
+            + wire.SYNC
+        )
+
+    def learn_path(self, answer: Answer) -> bytes:
+        if answer.error is not None or not answer.rows:
+            self.path_unsettled = True
+        elif not self.path_unsettled:
+            value = wire.decode_row(answer.rows[0])[0]
+            self.use_paths((wire.text_array((value or b"{}").decode()),))
+        return DROP
