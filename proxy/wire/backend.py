@@ -169,3 +169,8 @@ def parse_message(name: bytes, text: bytes, types: Sequence[int] = ()) -> bytes:
 def bind_message(portal: bytes, statement: bytes) -> bytes:
     """A Bind message without parameters and with every result column as text."""
     return frame(b"B", portal + b"\0" + statement + b"\0" + b"\0\0\0\0\0\0")
+
+
+def close_message(kind: bytes, name: bytes) -> bytes:
+    """A Close message; ``kind`` is ``S`` for a prepared statement, ``P`` for a portal."""
+    return frame(b"C", kind + name + b"\0")
