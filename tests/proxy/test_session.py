@@ -708,7 +708,7 @@ def test_search_path_is_both_until_the_server_says_which() -> None:
     assert gate.asked[-1][1].paths == (("public",), ("reporting", "shop_ro"))
     played.take(
         subject.from_backend(
-            PARSED + BOUND + row(b"{reporting}") + complete("SELECT 1") + message("3") + ready()
+            CLOSED + PARSED + BOUND + row(b"{reporting}") + complete("SELECT 1") + CLOSED + ready()
         )
     )
     assert played.to_frontend == before
