@@ -38,8 +38,8 @@ def ask_for_bind(text: str, types: tuple[int, ...], bind: bytes, statement: byte
     """The question about a Bind whose body is ``bind`` and whose statement had ``types``.
 
     The portal is the agent's own, which its Bind is about to make: an error then names it as the Bind's own
-    would. ``reserved`` is a statement name that no agent can know. It is closed beforehand as well: a question
-    that failed has left it behind.
+    would. ``reserved`` is a statement name that no agent can know. It is closed beforehand as well: a
+    question that failed has left it behind.
     """
     portal, _, rest = bind.partition(b"\0")
     values = rest[len(statement) + 1 :]

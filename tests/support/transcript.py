@@ -25,7 +25,13 @@ PARAMETERS: Final = (
     b"standard_conforming_strings",
 )
 _TEMPORARY: Final = re.compile(rb"pg_temp_\d+|pg_toast_temp_\d+")
-_FIELDS: Final = tuple(pq.DiagnosticField)
+_PLACE: Final = frozenset(
+    {
+        pq.DiagnosticField.SOURCE_FILE,
+        pq.DiagnosticField.SOURCE_LINE,
+        pq.DiagnosticField.SOURCE_FUNCTION,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +103,17 @@ Step = Simple | Piped | CopyIn | CopyOut | Pipeline
 
 
 class Witness:
-    """Takes the steps of one conversation and writes down what came back."""
+    """Takes the steps of one conversation and writes down what came back.
 
-    def __init__(self, conninfo: str) -> None:
+    ``places`` False leaves out where in PostgreSQL's source a message was written.
+    """
+
+    def __init__(self, conninfo: str, *, places: bool = True) -> None:
+        self._fields = tuple(field for field in pq.DiagnosticField if places or field not in _PLACE)
         self._connection: PGconn = pq.PGconn.connect(conninfo.encode())
         assert self._connection.status == pq.ConnStatus.OK, self._connection.error_message
         self._notices: list[object] = []
-        self._connection.notice_handler = lambda result: self._notices.append(_fields(result))
+        self._connection.notice_handler = lambda result: self._notices.append(self._told(result))
 
     def close(self) -> None:
         self._connection.finish()
@@ -159,7 +169,7 @@ class Witness:
     def _drain(self) -> list[object]:
         results: list[object] = []
         while (result := self._connection.get_result()) is not None:
-            results.append(_seen(result))
+            results.append(self._seen(result))
             if result.status in (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT):
                 results += self._leave_copy(result)
         return results
@@ -176,7 +186,7 @@ class Witness:
         connection.send_query(step.sql.encode())
         first = connection.get_result()
         assert first is not None
-        results: list[object] = [_seen(first)]
+        results: list[object] = [self._seen(first)]
         if first.status == pq.ExecStatus.COPY_IN:
             for chunk in step.chunks:
                 connection.put_copy_data(chunk)
@@ -208,37 +218,40 @@ class Witness:
         syncs = 1 + sum(part is None for part in step.steps)
         while syncs:
             result = connection.get_result()
-            results.append(result and _seen(result))
+            results.append(result and self._seen(result))
             syncs -= result is not None and result.status == pq.ExecStatus.PIPELINE_SYNC
         connection.exit_pipeline_mode()
         return results
 
+    def _told(self, result: PGresult) -> tuple[tuple[str, bytes], ...]:
+        """The fields of an error or notice."""
+        values = ((field.name, result.error_field(field)) for field in self._fields)
+        return tuple(
+            (name, _TEMPORARY.sub(b"temporary", value)) for name, value in values if value is not None
+        )
+
+    def _seen(self, result: PGresult) -> tuple[object, ...]:
+        columns = range(result.nfields)
+        per_column: tuple[Callable[[int], Any], ...] = (
+            result.fname,
+            result.ftype,
+            result.fmod,
+            result.fsize,
+            result.fformat,
+            result.ftablecol,
+        )
+        return (
+            result.status,
+            result.command_status,
+            result.command_tuples,
+            tuple(tuple(of(column) for of in per_column) for column in columns),
+            tuple(
+                tuple(result.get_value(row, column) for column in columns) for row in range(result.ntuples)
+            ),
+            tuple(result.param_type(n) for n in range(result.nparams)),
+            self._told(result),
+        )
+
 
 def _format(binary: bool) -> pq.Format:
     return pq.Format.BINARY if binary else pq.Format.TEXT
-
-
-def _fields(result: PGresult) -> tuple[tuple[str, bytes], ...]:
-    values = ((field.name, result.error_field(field)) for field in _FIELDS)
-    return tuple((name, _TEMPORARY.sub(b"temporary", value)) for name, value in values if value is not None)
-
-
-def _seen(result: PGresult) -> tuple[object, ...]:
-    columns = range(result.nfields)
-    per_column: tuple[Callable[[int], Any], ...] = (
-        result.fname,
-        result.ftype,
-        result.fmod,
-        result.fsize,
-        result.fformat,
-        result.ftablecol,
-    )
-    return (
-        result.status,
-        result.command_status,
-        result.command_tuples,
-        tuple(tuple(of(column) for of in per_column) for column in columns),
-        tuple(tuple(result.get_value(row, column) for column in columns) for row in range(result.ntuples)),
-        tuple(result.param_type(n) for n in range(result.nparams)),
-        _fields(result),
-    )
