@@ -58,6 +58,7 @@ class Catalog:
         "_functions",
         "_functions_by_name",
         "_operators",
+        "_parents",
         "_reach",
         "_referrers",
         "_relations",
@@ -84,6 +85,7 @@ class Catalog:
         self._columns_of: Final[dict[QualifiedName, Mapping[str, frozenset[ColumnId]]]] = {}
         # Needed for hints alone, and large: made when first asked for.
         self._columns: Mapping[str, tuple[Relation, ...]] | None = None
+        self._parents: Mapping[QualifiedName, tuple[QualifiedName, ...]] | None = None
         self._referrers: Mapping[QualifiedName, tuple[tuple[Relation, ForeignKey], ...]] | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -188,6 +190,21 @@ class Catalog:
                 waiting.extend(child.children if child is not None else ())
         return frozenset(found)
 
+    def ancestors(self, relation: Relation) -> frozenset[QualifiedName]:
+        """The partitioned tables and inheritance parents above ``relation``, at every height."""
+        if self._parents is None:
+            self._parents = _grouped(
+                (child, parent.qualified) for parent in self.content.relations for child in parent.children
+            )
+        found: set[QualifiedName] = set()
+        waiting = list(self._parents.get(relation.qualified, ()))
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting.extend(self._parents.get(name, ()))
+        return frozenset(found)
+
     # Functions, operators, casts, types ---------------------------------------------------------------------
 
     def functions(self, schema: str, name: str) -> tuple[Function, ...]:
@@ -229,6 +246,18 @@ class Catalog:
         anywhere in the view: also by a predicate, and every column where a whole row may be read.
         """
         return self._reached(relation)[0]
+
+    def reach_of_writing(self, relation: Relation, event: RuleEvent) -> frozenset[ColumnId]:
+        """Everything that rules of ``relation`` on ``event`` read or write in its place or besides."""
+        found: set[ColumnId] = set()
+        for rule in relation.rules:
+            if rule.event is event:
+                for read in rule.reads:
+                    below = self._relations.get(read.relation)
+                    found.update(_columns_read(read, below))
+                    if below is not None and below is not relation:
+                        found |= self.reach(below)
+        return frozenset(found)
 
     def functions_reached(self, relation: Relation) -> frozenset[QualifiedName]:
         """The functions a read of the view ``relation`` may run at every depth, by name.

@@ -71,7 +71,7 @@ def _call(_: Walk, fields: Fields, __: int) -> Operand:
 
 
 def _same(known: Operand) -> _Reader:
-    return lambda walk, fields, within: known
+    return lambda *_: known
 
 
 def _argument(walk: Walk, fields: Fields, within: int) -> Operand:

@@ -40,11 +40,7 @@ GOVERNED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
 )
 """Rules of the contract that ``rules:`` cannot set, each with what governs it instead."""
 
-CATALOG_RULES: Mapping[str, RuleLevel] = MappingProxyType({"insert-missing-not-null": RuleLevel.REJECT})
-"""Rules that need a catalog: a policy may set their level; ``loader.unenforced`` says it is not acted on."""
-
 
 def default_levels() -> dict[str, RuleLevel]:
     """The rules that ``rules:`` may set, each with its level where a policy says nothing."""
-    registered = {name: rules.BY_NAME[name].DEFAULT for name in sorted(rules.CONFIGURABLE)}
-    return registered | dict(CATALOG_RULES)
+    return {name: rules.BY_NAME[name].DEFAULT for name in sorted(rules.CONFIGURABLE)}

@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 
 from policy import setting_names, yaml_source
 from policy.diagnostics import Diagnostic, PolicyError, Severity, nearest
-from policy.levels import CATALOG_RULES, GOVERNED_ELSEWHERE, default_levels
+from policy.levels import GOVERNED_ELSEWHERE, default_levels
 from policy.model import (
     Access,
     Allowance,
@@ -28,6 +28,7 @@ from policy.model import (
     ClassRow,
     ColumnRule,
     CostLimits,
+    FunctionKind,
     FunctionRules,
     Halt,
     Limits,
@@ -45,8 +46,17 @@ from policy.model import (
     SettingRules,
     StatementClass,
     Verdict,
+    Views,
 )
-from policy.patterns import BadNameError, allowed_function, column_name, denied_function, relation_pattern
+from policy.patterns import (
+    ANY,
+    BadNameError,
+    allowed_function,
+    column_name,
+    denied_function,
+    name_part,
+    relation_pattern,
+)
 from policy.reader import KeyedPlace, Place
 
 VERSION = 1
@@ -100,10 +110,6 @@ def _repair_line(policy: Policy) -> int | None:
     )
 
 
-def _switched_on(rule: str) -> Callable[[Policy], int | None]:
-    return lambda policy: policy.rule_lines.get(rule) if policy.rules[rule] is not RuleLevel.OFF else None
-
-
 _UNENFORCED = (
     _Unenforced("cost", lambda p: p.cost.line if p.cost else None, "no statement is priced"),
     _Unenforced("limits.result_rows", _limit("result_rows"), "results may be of any length"),
@@ -112,10 +118,6 @@ _UNENFORCED = (
     _Unenforced("repair", _repair_line, "an agent is told of its one repair, and its turns are not counted"),
     _Unenforced(
         "sandbox", lambda p: p.sandbox.line if p.sandbox else None, "no statement is tried on a clone"
-    ),
-    *(
-        _Unenforced(f"rules.{name}", _switched_on(name), "the rule needs a catalog, and there is none")
-        for name in CATALOG_RULES
     ),
 )
 """What a policy may say and this version does not act on. Whoever builds one of these removes its entry."""
@@ -241,11 +243,12 @@ _ROW_WORDS = {
 
 
 def _relations(place: Place) -> RelationRules:
-    fields = place.fields(("allow", "deny", "catalogs"))
+    fields = place.fields(("allow", "deny", "catalogs", "views"))
     return RelationRules(
         allow=fields.get("allow", _patterns(relation_pattern), ()),
         deny=fields.get("deny", _patterns(relation_pattern), ()),
         catalogs=fields.get("catalogs", lambda p: p.word(Catalogs), Catalogs.OFF),
+        views=fields.get("views", lambda p: p.word(Views), Views.EXPAND),
         line=place.line,
     )
 
@@ -276,16 +279,47 @@ def _column_names(place: Place) -> frozenset[str]:
 
 def _functions(place: Place) -> FunctionRules:
     fields = place.fields(("allow", "deny"))
-    allowed, safe = _apart(fields["allow"].items() if "allow" in fields else [])
+    entries = fields["allow"].items() if "allow" in fields else []
+    kinds = [item for item in entries if isinstance(item.node, yaml_source.Mapping)]
+    allowed, safe = _apart(item for item in entries if item not in kinds)
     denied, misplaced = _apart(fields["deny"].items() if "deny" in fields else [])
     for item in misplaced:
         item.fault(f"{BUILTIN_SAFE} belongs under allow; leave it out there to do without it")
     return FunctionRules(
         builtin_safe=bool(safe),
         allow=_patterns_of(allowed, allowed_function),
+        kinds=tuple(_function_kind(item) for item in kinds),
         deny=_patterns_of(denied, denied_function),
         line=place.line,
     )
+
+
+def _function_kind(place: Place) -> FunctionKind:
+    fields = place.fields(("schema", "name", "volatility", "language", "security_definer", "owner"))
+    if not fields.found:
+        place.fault("says nothing; every function would be allowed")
+    return FunctionKind(
+        pattern=Pattern(
+            fields.get("schema", _name_glob, ANY), fields.get("name", _name_glob, ANY), place.mark.line
+        ),
+        volatility=fields.maybe("volatility", _volatilities),
+        language=fields.maybe("language", lambda p: frozenset(_texts(p))),
+        security_definer=fields.maybe("security_definer", Place.boolean),
+        owner=fields.maybe("owner", Place.string),
+    )
+
+
+def _name_glob(place: Place) -> str | None:
+    return _named(place, name_part)
+
+
+def _volatilities(place: Place) -> frozenset[str] | None:
+    items = place.items() if isinstance(place.node, yaml_source.Sequence) else [place]
+    words = {item.choice({word: word for word in _VOLATILITIES}) for item in items}
+    return frozenset(word for word in words if word is not None)
+
+
+_VOLATILITIES = ("immutable", "stable", "volatile")
 
 
 def _apart(items: Iterable[Place]) -> tuple[list[Place], list[Place]]:

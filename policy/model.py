@@ -91,6 +91,15 @@ class Catalogs(StrEnum):
     ON = "on"
 
 
+class Views(StrEnum):
+    """What a view must be allowed for."""
+
+    EXPAND = "expand"
+    """Itself and everything that reading it reads and calls."""
+    OWN = "own"
+    """Itself alone: whoever made it answers for the rest."""
+
+
 class Verdict(StrEnum):
     ALLOW = "allow"
     REJECT = "reject"
@@ -191,6 +200,7 @@ class RelationRules:
     allow: tuple[Pattern, ...] = ()
     deny: tuple[Pattern, ...] = ()
     catalogs: Catalogs = Catalogs.OFF
+    views: Views = Views.EXPAND
     line: int = 0
 
 
@@ -208,11 +218,27 @@ class ColumnRule:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionKind:
+    """An entry of ``functions.allow`` that tells functions by what they are, which takes a catalog to know.
+
+    None asks nothing of that part. ``volatility`` holds the contract's words: immutable, stable, volatile.
+    Never stands for a function of a system schema.
+    """
+
+    pattern: Pattern
+    volatility: frozenset[str] | None = None
+    language: frozenset[str] | None = None
+    security_definer: bool | None = None
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionRules:
     """``functions:``; ``builtin_safe`` stands for the reviewed list of ``policy.builtin``; deny wins."""
 
     builtin_safe: bool = False
     allow: tuple[Pattern, ...] = ()
+    kinds: tuple[FunctionKind, ...] = ()
     deny: tuple[Pattern, ...] = ()
     line: int = 0
 

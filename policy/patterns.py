@@ -51,6 +51,14 @@ def column_name(text: str) -> str:
     return parts[0]
 
 
+def name_part(text: str) -> str:
+    """One part of a name, which may hold wildcards: a schema, a function. Raises ``BadNameError``."""
+    parts = split_name(text)
+    if len(parts) != 1:
+        raise BadNameError("expected one name without a dot", parts[-1])
+    return parts[0]
+
+
 def relation_pattern(text: str, line: int = 0) -> Pattern:
     """``schema.name`` for ``relations`` and ``columns``. Raises ``BadNameError``."""
     match split_name(text):

@@ -24,15 +24,20 @@ from policy.rules import (
     cost_over_limit,
     delete_without_where,
     function_not_allowed,
+    insert_missing_not_null,
     multiple_statements,
     not_understood,
     relation_not_allowed,
     server_file,
     setting_not_allowed,
+    side_effect_function,
     statement_too_large,
     tautology_predicate,
     unbounded_join,
     unbounded_select,
+    unknown_column,
+    unknown_function,
+    unknown_relation,
     unparsable,
     unpriceable,
     update_without_where,
@@ -77,9 +82,14 @@ RULES: tuple[Rule, ...] = (
     not_understood,
     access_read_only,
     relation_not_allowed,
-    column_not_allowed,
     function_not_allowed,
+    column_not_allowed,
     setting_not_allowed,
+    side_effect_function,
+    unknown_relation,
+    unknown_function,
+    unknown_column,
+    insert_missing_not_null,
     update_without_where,
     delete_without_where,
     tautology_predicate,
@@ -88,7 +98,7 @@ RULES: tuple[Rule, ...] = (
     unbounded_select,
 )
 """The order says which violation leads a rejection: first what no rewriting cures (files, class, access),
-then what the agent may not touch, then how the statement is made."""
+then what the agent may not touch, then what does not exist, then how the statement is made."""
 
 PLAN_RULES: tuple[PlanRule, ...] = (unpriceable, cost_over_limit)
 

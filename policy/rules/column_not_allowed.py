@@ -6,8 +6,10 @@ What it refuses
     ``t.*``, the whole row ``t`` (also ``to_jsonb(t)``, ``t.row_to_json``), TABLE, COPY t, INSERT without a
     column list, NATURAL JOIN, a list of column aliases over the relation.
 Why
-    A hidden value can be read out of an order, a count or a join as well as out of a select list. A name
-    without a qualifier counts as the hidden column wherever it could be one.
+    A hidden value can be read out of an order, a count or a join as well as out of a select list. Without a
+    catalog, a name without a qualifier counts as the hidden column wherever it could be one; with one, where
+    it is. A view that reads a hidden column hides all of its own (``relations.views: expand``), and columns
+    of a partition are hidden as its table's are.
 Refused
     ``SELECT * FROM employees`` · ``SELECT e FROM employees e`` · ``SELECT name FROM employees ORDER BY
     salary`` · ``SELECT x.b FROM (SELECT name, salary FROM employees) AS x(a, b)``
@@ -25,9 +27,11 @@ from dataclasses import dataclass
 from itertools import chain
 
 from policy import builtin
+from policy.catalog_names import CatalogNames
 from policy.facts import ColumnRef, CopyRef, Facts, Join, Output, Query, Source, SourceKind, Use
 from policy.model import Catalogs, ColumnRule, Pattern, Policy, RuleLevel, Violation
 from policy.names import Names, QualifiedName
+from policy.rules import columns_by_catalog
 from policy.rules.naming import display_name
 
 NAME = "column-not-allowed"
@@ -56,10 +60,24 @@ class _Guarded:
 
 
 def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
+    if isinstance(names, CatalogNames):
+        return _once(_by_catalog(facts, names, policy))
     guarded = _guarded(facts, names, policy)
     if not guarded:
         return iter(())
     return _once(_Reader(facts, policy, guarded).violations())
+
+
+def _by_catalog(facts: Facts, names: CatalogNames, policy: Policy) -> Iterator[Violation]:
+    if not policy.columns and policy.relations.catalogs is not Catalogs.FILTERED:
+        return
+    yield from columns_by_catalog.Reader(facts, names, policy, NAME).violations()
+    # What the snapshot does not hold is judged by name.
+    guarded = _guarded(facts, names.by_path, policy)
+    answers = names.resolve(facts).relations
+    unheld = {index: relation for index, relation in guarded.items() if not answers[index].relations}
+    if unheld:
+        yield from _Reader(facts, policy, unheld).violations()
 
 
 def _guarded(facts: Facts, names: Names, policy: Policy) -> dict[int, _Guarded]:

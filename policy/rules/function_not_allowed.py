@@ -1,11 +1,12 @@
 """function-not-allowed: a call the policy does not allow, however it is spelt.
 
 What it refuses
-    Every call of a function that ``functions.deny`` names or ``functions.allow`` does not cover, in every
-    schema it could be found in. An operator that is not PostgreSQL's own, and a cast to a type that is not,
-    may call any function: the operator is refused, the type needs the permission a function of its name would
-    need. ``x.f`` is a call of f where x has no such column: refused where f is a built-in that is not safe,
-    or denied.
+    Every call of a function that ``functions.deny`` names or ``functions.allow`` does not cover. With a
+    catalog: every overload that the server could choose, and what is behind an operator, a cast (with the
+    checks of a domain and the members of a composite type), an aggregate, a view (``relations.views:
+    expand``) and ``x.f`` where x has no column f. Without one: in every schema it could be found in; an
+    operator that is not PostgreSQL's own is refused, a cast to a type that is not needs the permission a
+    function of its name would need, and ``x.f`` is refused where f is a built-in that is not safe, or denied.
 Why
     Functions read files, run text as SQL, sleep, lock, and write with their owner's rights; and the planner
     runs them for an EXPLAIN alone.
@@ -17,20 +18,28 @@ Allowed
     ``SELECT pg_advisory_unlock_all()`` (it undoes only the session's own doing)
 Settings
     ``functions: {allow: [builtin-safe, schema.name, …], deny: […]}``; deny wins. ``builtin-safe`` is the
-    reviewed list of PostgreSQL's functions that do nothing beside their result. ``set_config`` is judged as
-    SET is.
+    reviewed list of PostgreSQL's functions that do nothing beside their result. An entry of ``allow`` may
+    tell functions by what they are: ``{schema: reporting, language: sql, volatility: immutable,
+    security_definer: false, owner: dba}``; it stands for no function of PostgreSQL's own, and for none where
+    there is no catalog. ``set_config`` is judged as SET is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from policy import builtin
 from policy.builtin_symbols import INFORMATION_SCHEMA_TYPES, OPERATORS, TYPES
+from policy.calls import Call, Missing, Via, find_calls
+from policy.catalog import Catalog
+from policy.catalog_names import CatalogNames, UnreadCatalog
+from policy.catalog_values import Function
 from policy.facts import CallKind, Facts, FunctionRef, OperatorRef, TypeRef
-from policy.model import Pattern, Policy, RuleLevel, StatementClass, Violation
+from policy.model import FunctionKind, Pattern, Policy, RuleLevel, StatementClass, Views, Violation
 from policy.names import Names, QualifiedName
-from policy.rules.session_undo import unlocks
+from policy.rules.naming import unread
+from policy.rules.session_undo import UNLOCKS
 
 NAME = "function-not-allowed"
 DEFAULT = RuleLevel.REJECT
@@ -43,6 +52,115 @@ _SAMPLING_METHODS = frozenset({"bernoulli", "system"})
 
 
 def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
+    if isinstance(names, UnreadCatalog):
+        if facts.functions or facts.operators or facts.types:
+            yield unread(NAME, names, facts.start)
+    elif isinstance(names, CatalogNames):
+        yield from _by_catalog(facts, names, policy)
+    else:
+        yield from _by_name(facts, names, policy)
+
+
+# With a catalog ---------------------------------------------------------------------------------------------
+
+
+def _by_catalog(facts: Facts, names: CatalogNames, policy: Policy) -> Iterator[Violation]:
+    found = names.shared(facts, find_calls)
+    told: set[tuple[str, int | None]] = set()
+    for call in found.calls:
+        violation = _judge(call, policy)
+        if violation is not None and (violation.message, violation.position) not in told:
+            told.add((violation.message, violation.position))
+            yield violation
+    for missing in found.missing:
+        if missing.what == "type":
+            yield _unknown_type(missing, policy)
+
+
+def _judge(call: Call, policy: Policy) -> Violation | None:
+    if call.via is Via.VIEW and policy.relations.views is Views.OWN:
+        return None
+    denied = next((p for p in policy.functions.deny if p.matches(*call.name)), None)
+    if denied is not None:
+        return _refused(call, "the policy denies it", policy, denied.line)
+    own = call.name.schema == builtin.PG_CATALOG and call.overload is None
+    if own and _is_name_judged_elsewhere(call.name.name, call.arguments):
+        return None
+    if _is_call_allowed(call, policy):
+        return None
+    return _refused(call, _why(call.name, call.arguments, policy), policy, policy.functions.line)
+
+
+def _is_call_allowed(call: Call, policy: Policy) -> bool:
+    # x.f is most often a column: a policy without builtin-safe does not refuse every one of such a name.
+    if _is_allowed(call.name, call.arguments, policy, any_builtin_safe=call.attribute):
+        return True
+    if call.name.schema in builtin.SYSTEM_SCHEMAS or call.overload is None:
+        return False
+    return any(_is_of_kind(call.overload, kind) for kind in policy.functions.kinds)
+
+
+def is_function_allowed(name: QualifiedName, catalog: Catalog, policy: Policy) -> bool:
+    """Whether every function of that name, outside pg_catalog, is open to the agent."""
+    if any(pattern.matches(*name) for pattern in policy.functions.deny):
+        return False
+    overloads = catalog.functions(*name) or (None,)
+    return all(_is_call_allowed(Call(name, Via.CALL, str(name), each), policy) for each in overloads)
+
+
+def _is_of_kind(function: Function, kind: FunctionKind) -> bool:
+    return (
+        kind.pattern.matches(function.schema, function.name)
+        and (kind.volatility is None or function.volatility.name.lower() in kind.volatility)
+        and (kind.language is None or function.language in kind.language)
+        and (kind.security_definer is None or function.security_definer is kind.security_definer)
+        and (kind.owner is None or function.owner == kind.owner)
+    )
+
+
+def _refused(call: Call, why: str, policy: Policy, line: int) -> Violation:
+    subject, object_ = _SUBJECTS[call.via].format(spelt=call.spelt, name=call.name), str(call.name)
+    if call.via is Via.VIEW:
+        why, object_ = f"it calls a function that policy {policy.name} does not list or denies", call.spelt
+    return Violation(
+        rule=NAME,
+        message=f"{subject} is not allowed: {why}",
+        hint=_hint(policy),
+        object=object_,
+        position=call.position,
+        line=line,
+        schema=call.name.schema if call.via is not Via.VIEW else None,
+    )
+
+
+_SUBJECTS: Mapping[Via, str] = MappingProxyType(
+    {
+        Via.CALL: "Function {name}",
+        Via.OPERATOR: "Operator {spelt}, which calls function {name},",
+        Via.CAST: "A cast to {spelt}, which calls function {name},",
+        Via.AGGREGATE: "Aggregate {spelt}, which calls function {name},",
+        Via.VIEW: "View {spelt}",
+    }
+)
+
+
+def _unknown_type(missing: Missing, policy: Policy) -> Violation:
+    return Violation(
+        rule=NAME,
+        message=f"Type {missing.spelt} is not known, so what a cast to it calls cannot be judged",
+        hint="Cast to a type that exists, or leave the cast out.",
+        object=missing.spelt,
+        position=missing.position,
+        sqlstate="42704",
+        repairable=True,
+        line=policy.functions.line,
+    )
+
+
+# By name alone ----------------------------------------------------------------------------------------------
+
+
+def _by_name(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
     for function in facts.functions:
         judge = _attribute if function.kind is CallKind.ATTRIBUTE else _call
         yield from judge(function, names, policy)
@@ -70,9 +188,13 @@ def _call(ref: FunctionRef, names: Names, policy: Policy) -> Iterator[Violation]
 
 
 def _is_judged_elsewhere(ref: FunctionRef) -> bool:
-    if ref.schema not in _OWN:
-        return False
-    return unlocks(ref) or ref.name == "set_config" or ref.name in _SAMPLING_METHODS
+    return ref.schema in _OWN and _is_name_judged_elsewhere(ref.name, ref.arguments)
+
+
+def _is_name_judged_elsewhere(name: str, arguments: int | None) -> bool:
+    """For functions of pg_catalog."""
+    unlocks = name in UNLOCKS and arguments == 0
+    return unlocks or name == "set_config" or name in _SAMPLING_METHODS
 
 
 def _attribute(ref: FunctionRef, names: Names, policy: Policy) -> Iterator[Violation]:
@@ -150,7 +272,7 @@ def _matches_any(pattern: Pattern, candidates: tuple[QualifiedName, ...]) -> boo
 
 
 def _is_allowed(
-    name: QualifiedName, arguments: int, policy: Policy, *, any_builtin_safe: bool = False
+    name: QualifiedName, arguments: int | None, policy: Policy, *, any_builtin_safe: bool = False
 ) -> bool:
     rules = policy.functions
     if name.schema in builtin.SYSTEM_SCHEMAS:
@@ -162,7 +284,7 @@ def _is_allowed(
     return any(p.matches(*name) for p in rules.allow)
 
 
-def _why(name: QualifiedName, arguments: int, policy: Policy) -> str:
+def _why(name: QualifiedName, arguments: int | None, policy: Policy) -> str:
     if name.schema in builtin.SYSTEM_SCHEMAS and builtin.is_builtin(name.name, name.schema):
         reason = builtin.category(name.name, arguments, name.schema)
         if reason is not None:
@@ -185,6 +307,7 @@ def _violation(ref: FunctionRef, name: QualifiedName, why: str, policy: Policy, 
 def _hint(policy: Policy) -> str:
     rules = policy.functions
     usable = ["PostgreSQL's own functions that have no effect"] if rules.builtin_safe else []
+    usable += ["functions of the kinds that the policy lists"] if rules.kinds else []
     usable += [str(p) for p in rules.allow if not any(d.matches(p.schema, p.name) for d in rules.deny)]
     if not usable:
         return "Leave the call out: this policy allows no function."

@@ -3,19 +3,24 @@
 What it refuses
     Every mention, wherever it is nested, of a relation that ``relations.allow`` does not cover or
     ``relations.deny`` does; catalogs beyond what ``relations.catalogs`` opens; TOAST tables and other
-    sessions' temporary tables; ``'name'::regclass`` of such a relation.
+    sessions' temporary tables. Names in constants count where a function or a cast looks them up:
+    ``'name'::regclass``, ``to_regclass('name')``, ``has_table_privilege('name', …)``. With a catalog, a view
+    stands for everything that reading it reads, a relation with rules for what writing it writes, and a
+    partition is refused where the table it is part of is denied.
 Why
-    Names decide what an agent can reach. A name without a schema must be allowed in every schema of the
-    search_path that it could mean.
+    Names decide what an agent can reach. Without a catalog, a name without a schema must be allowed in every
+    schema of the search_path that it could mean; with one, where it is found.
 Refused
     ``SELECT * FROM api_keys`` · ``WITH k AS (SELECT * FROM billing.cards) SELECT 1`` · ``SELECT * FROM
     pg_authid``
 Allowed
     ``SELECT * FROM orders`` · ``WITH api_keys AS (SELECT 1) SELECT * FROM api_keys`` (a CTE is no table)
 Settings
-    ``relations: {allow, deny, catalogs: off | filtered | on}``; deny wins. ``filtered`` opens the catalogs
-    that tell names, types and keys, none that hold values, statements or secrets. A pattern opens a system
-    schema only if it names it: ``pg_catalog.pg_class`` does, ``*.*`` does not.
+    ``relations: {allow, deny, catalogs: off | filtered | on, views: expand | own}``; deny wins. ``views:
+    own`` judges a view by its own name alone; partitions and inheritance children are read with the table
+    above them and need no entry. ``filtered`` opens the catalogs that tell names, types and keys, none that
+    hold values, statements or secrets. A pattern opens a system schema only if it names it:
+    ``pg_catalog.pg_class`` does, ``*.*`` does not.
 """
 
 from __future__ import annotations
@@ -23,11 +28,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.builtin import SYSTEM_SCHEMAS, catalog_relation
-from policy.facts import Facts, RelationRef, TypeRef
-from policy.model import Catalogs, Pattern, Policy, RuleLevel, Violation
+from policy.catalog import Catalog
+from policy.catalog_names import CatalogNames, UnreadCatalog
+from policy.catalog_values import ColumnId, Relation, RelationKind, RuleEvent
+from policy.facts import Facts, RelationRef, Use
+from policy.model import Catalogs, Pattern, Policy, RuleLevel, Views, Violation
 from policy.names import Names, QualifiedName
-from policy.rules.naming import display_name, system_relation
-from policy.settings import split_qualified
+from policy.probes import relations_in_constants
+from policy.resolve import Answer
+from policy.rules.naming import display_name, system_relation, unread
 
 NAME = "relation-not-allowed"
 DEFAULT = RuleLevel.REJECT
@@ -38,37 +47,141 @@ _SHOWN_PATTERNS = 6
 
 
 def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
-    seen: set[tuple[str | None, str]] = set()
-    for ref in (*facts.relations, *_named_in_literals(facts)):
-        if (ref.schema, ref.name) in seen:
+    if isinstance(names, UnreadCatalog):
+        if facts.relations:
+            yield unread(NAME, names, facts.relations[0].position)
+        return
+    seen: set[tuple[str | None, str, Use]] = set()
+    told: set[str | None] = set()
+    unknown = _surely_unknown(facts, names)
+    for index, ref in enumerate((*facts.relations, *relations_in_constants(facts))):
+        key = (ref.schema, ref.name, ref.use)
+        if key in seen:
             continue
-        seen.add((ref.schema, ref.name))
-        violation = _judge(ref, names, policy)
-        if violation is not None:
+        seen.add(key)
+        violation = _judge(ref, names, policy, is_unknown=index in unknown)
+        if violation is not None and violation.object not in told:
+            told.add(violation.object)
             yield violation
 
 
-def _judge(ref: RelationRef, names: Names, policy: Policy) -> Violation | None:
+def _surely_unknown(facts: Facts, names: Names) -> frozenset[int]:
+    """Indexes of the mentions that the server is certain to refuse as unknown."""
+    if not isinstance(names, CatalogNames):
+        return frozenset()
+    answers = enumerate(names.resolve(facts).relations)
+    return frozenset(index for index, answer in answers if answer.answer is Answer.UNKNOWN)
+
+
+def _judge(ref: RelationRef, names: Names, policy: Policy, *, is_unknown: bool) -> Violation | None:
     candidates = _candidates(ref, names)
+    if not candidates and isinstance(names, CatalogNames):
+        # What the snapshot does not hold may have been made since, or be temporary.
+        candidates = tuple(names.by_path.relations(ref))
+        if is_unknown and any(is_allowed(name, policy) for name in candidates):
+            return None  # unknown-relation says so
     refused = [name for name in candidates if not is_allowed(name, policy)]
-    if candidates and not refused:
-        return None
-    shown = display_name(ref, names)
-    ambiguous = len(refused) < len(candidates)
-    if ambiguous:
+    if refused or not candidates:
+        return _not_allowed(ref, candidates, refused, names, policy)
+    if isinstance(names, CatalogNames):
+        return next(filter(None, (_through(ref, name, names.catalog, policy) for name in candidates)), None)
+    return None
+
+
+def _not_allowed(
+    ref: RelationRef,
+    candidates: tuple[QualifiedName, ...],
+    refused: list[QualifiedName],
+    names: Names,
+    policy: Policy,
+) -> Violation:
+    found = isinstance(names, CatalogNames) and bool(names.relations(ref))
+    shown = refused[0] if found and refused else display_name(ref, _by_path(names))
+    if len(refused) < len(candidates):
         hint = f"Write {ref.name} with the schema you mean: it could be found in one that is not allowed."
     else:
-        hint = _allowed_relations(policy)
+        hint = allowed_relations(policy)
+    return _violation(
+        ref,
+        shown,
+        f"Relation {shown} is not among those that policy {policy.name} allows",
+        hint,
+        _deciding_line(refused, policy),
+    )
+
+
+def _by_path(names: Names) -> Names:
+    return names.by_path if isinstance(names, CatalogNames) else names
+
+
+def _violation(ref: RelationRef, shown: QualifiedName, message: str, hint: str, line: int) -> Violation:
     return Violation(
         rule=NAME,
-        message=f"Relation {shown} is not among those that policy {policy.name} allows",
+        message=message,
         hint=hint,
         object=str(shown),
         position=ref.position,
-        line=_deciding_line(refused, policy),
+        line=line,
         schema=shown.schema,
         table=shown.name,
     )
+
+
+# What stands behind a relation -----------------------------------------------------------------------------
+
+
+def _through(ref: RelationRef, name: QualifiedName, catalog: Catalog, policy: Policy) -> Violation | None:
+    """The objection to what reading or writing the allowed relation ``name`` reaches; it names no other."""
+    relation = catalog.relation(*name)
+    if relation is None:
+        return None
+    above = [parent for parent in catalog.ancestors(relation) if _is_denied(parent, policy)]
+    if above:
+        message = f"Relation {name} holds rows of a relation that policy {policy.name} denies"
+        return _violation(ref, name, message, allowed_relations(policy), _deciding_line(above, policy))
+    if policy.relations.views is Views.OWN:
+        return None
+    reached = {QualifiedName(r.schema, r.relation) for r in reads_through(ref, relation, catalog)} - {name}
+    refused = sorted(other for other in reached if not _may_be_reached(other, catalog, policy))
+    if not refused:
+        return None
+    kind = "a view over" if relation.kind in _VIEWS else "written by rules that reach"
+    message = f"Relation {name} is {kind} a relation that policy {policy.name} does not allow"
+    return _violation(ref, name, message, allowed_relations(policy), _deciding_line(refused, policy))
+
+
+_VIEWS = frozenset({RelationKind.VIEW, RelationKind.MATERIALIZED_VIEW})
+_EVENTS = {Use.INSERT: RuleEvent.INSERT, Use.UPDATE: RuleEvent.UPDATE, Use.DELETE: RuleEvent.DELETE}
+
+
+def reads_through(ref: RelationRef, relation: Relation, catalog: Catalog) -> frozenset[ColumnId]:
+    """What the mention ``ref`` of ``relation`` reaches below it: through views, and rules on what it does."""
+    event = _EVENTS.get(ref.use)
+    reached = catalog.reach(relation)
+    return reached if event is None else reached | catalog.reach_of_writing(relation, event)
+
+
+def _may_be_reached(name: QualifiedName, catalog: Catalog, policy: Policy) -> bool:
+    relation = catalog.relation(*name)
+    if relation is not None and relation.kind is RelationKind.VIEW:
+        # On the way to what it reads; it holds nothing itself.
+        return not _is_denied(name, policy)
+    return is_allowed(name, policy)
+
+
+def _is_denied(name: QualifiedName, policy: Policy) -> bool:
+    return any(pattern.matches(*name) for pattern in policy.relations.deny)
+
+
+def is_open(name: QualifiedName, catalog: Catalog, policy: Policy) -> bool:
+    """Whether an agent may read ``name``, with all that stands behind it."""
+    return (
+        is_allowed(name, policy)
+        and _through(RelationRef(name.name, name.schema), name, catalog, policy) is None
+    )
+
+
+# What the policy says of a name ----------------------------------------------------------------------------
 
 
 def _candidates(ref: RelationRef, names: Names) -> tuple[QualifiedName, ...]:
@@ -79,7 +192,7 @@ def _candidates(ref: RelationRef, names: Names) -> tuple[QualifiedName, ...]:
 def is_allowed(name: QualifiedName, policy: Policy) -> bool:
     """Whether the policy opens ``name``. Shared with whatever resolves names or offers them in a hint."""
     rules = policy.relations
-    if any(pattern.matches(*name) for pattern in rules.deny):
+    if _is_denied(name, policy):
         return False
     if not _is_system(name.schema):
         return any(pattern.matches(*name) for pattern in rules.allow)
@@ -101,26 +214,8 @@ def _names_system_schema(pattern: Pattern) -> bool:
     return _is_system(pattern.schema.partition("*")[0])
 
 
-def _named_in_literals(facts: Facts) -> Iterator[RelationRef]:
-    """Relations named by a constant that is cast to regclass, which looks the name up."""
-    for ref in facts.types:
-        if ref.name == "regclass" and ref.schema in (None, "pg_catalog") and ref.literal_value:
-            found = _relation_of(ref)
-            if found is not None:
-                yield found
-
-
-def _relation_of(ref: TypeRef) -> RelationRef | None:
-    text = (ref.literal_value or "").strip()
-    if text.isdecimal() or text == "-":
-        return None
-    parts = split_qualified(text)
-    if not parts or len(parts) > 3:
-        return None
-    return RelationRef(parts[-1], parts[-2] if len(parts) > 1 else None, position=ref.position)
-
-
-def _allowed_relations(policy: Policy) -> str:
+def allowed_relations(policy: Policy) -> str:
+    """The hint that tells what is open, by the policy's own patterns."""
     denied = policy.relations.deny
     patterns = [
         str(p) for p in policy.relations.allow if not any(d.matches(p.schema, p.name) for d in denied)

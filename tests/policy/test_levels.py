@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from policy import rules
-from policy.levels import CATALOG_RULES, GOVERNED_ELSEWHERE, default_levels
+from policy.levels import GOVERNED_ELSEWHERE, default_levels
 from policy.model import RuleLevel
 
 
@@ -21,7 +21,3 @@ def test_silence_means_each_rules_own_default() -> None:
         name: rules.BY_NAME[name].DEFAULT for name in rules.CONFIGURABLE
     }
     assert levels["insert-missing-not-null"] is RuleLevel.REJECT
-
-
-def test_a_rule_that_is_registered_no_longer_waits_for_a_catalog() -> None:
-    assert set(CATALOG_RULES) & set(rules.BY_NAME) == set()

@@ -502,7 +502,7 @@ def test_shipped_policies_load_and_are_tested(path: Path) -> None:
 
 
 def test_what_is_not_enforced_is_said() -> None:
-    policy = load(FULL.replace("unbounded-select: off", "insert-missing-not-null: warn"), "a.yaml")
+    policy = load(FULL, "a.yaml")
 
     warnings = unenforced(policy)
 
@@ -513,14 +513,13 @@ def test_what_is_not_enforced_is_said() -> None:
         ("limits.affected_rows", 35),
         ("repair", 8),
         ("sandbox", 43),
-        ("rules.insert-missing-not-null", 24),
     }
     assert {w.severity for w in warnings} == {Severity.WARNING}
     assert all(w.source == "a.yaml" for w in warnings)
 
 
 def test_a_policy_that_asks_for_nothing_more_is_not_warned_about() -> None:
-    text = "version: 1\nstatements: {select: allow}\nrules: {insert-missing-not-null: off}\nlimits: {}\n"
+    text = "version: 1\nstatements: {select: allow}\nlimits: {}\n"
 
     assert unenforced(load(text, "a.yaml")) == []
 

@@ -1,0 +1,407 @@
+"""What running a statement may call, as far as a catalog tells.
+
+Owns the way from what a statement writes (calls, ``x.f``, operators, casts, views, written columns) to the
+functions behind it. Resolution is conservative: whatever PostgreSQL could choose is there; only what it
+surely would not choose is left out (another number of arguments, arguments of types that cannot fit, a
+built-in that fits exactly). Knows no policy: ``rules.function_not_allowed`` judges what is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from policy import builtin
+from policy.builtin_symbols import INFORMATION_SCHEMA_TYPES, OPERATORS, TYPES
+from policy.catalog import Catalog
+from policy.catalog_names import CatalogNames
+from policy.catalog_values import PG_CATALOG, Cast, CastContext, Function, FunctionKind, Operator, Uses
+from policy.facts import CallKind, Facts, FunctionRef, Operand, OperandKind, OperatorRef, TypeRef, Use
+from policy.model import StatementClass
+from policy.names import QualifiedName
+from policy.resolve import Answer, ColumnAnswer
+from policy.value_types import ValueTypes, is_string, made_of, may_become, type_named
+
+_JSON: Final = QualifiedName(PG_CATALOG, "json")
+
+
+class Via(StrEnum):
+    """How a function comes to be called; ends "… is not allowed: it is called by"."""
+
+    CALL = "call"
+    OPERATOR = "operator"
+    CAST = "cast"
+    AGGREGATE = "aggregate"
+    VIEW = "view"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One function that may be called. ``overload`` is the one of the snapshot, None for built-ins and where
+    the road there names functions only. ``spelt`` is what the statement says: the operator, type or view."""
+
+    name: QualifiedName
+    via: Via
+    spelt: str
+    overload: Function | None = None
+    arguments: int | None = None
+    position: int | None = None
+    attribute: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Something that no schema holds: a function, operator or type of the name."""
+
+    what: str
+    spelt: str
+    position: int | None = None
+    ref: FunctionRef | None = None
+
+
+class Found(NamedTuple):
+    """All that a statement may call, and what it would call that does not exist."""
+
+    calls: tuple[Call, ...]
+    missing: tuple[Missing, ...]
+
+
+def find_calls(facts: Facts, names: CatalogNames) -> Found:
+    """What running the statement ``facts`` may call."""
+    finder = _Calls(facts, names)
+    calls = tuple(finder.all())
+    return Found(calls, tuple(finder.missing))
+
+
+class _Calls:
+    """The search through one statement. ``missing`` is complete once ``all`` has been read to its end."""
+
+    def __init__(self, facts: Facts, names: CatalogNames) -> None:
+        self._facts = facts
+        self._names = names
+        self._catalog: Catalog = names.catalog
+        self._types = ValueTypes(facts, names)
+        self.missing: list[Missing] = []
+
+    def all(self) -> Iterator[Call]:
+        columns = {answer.ref.position: answer for answer in self._columns()}
+        for function in self._facts.functions:
+            if function.kind is CallKind.ATTRIBUTE:
+                yield from self._attribute(function, columns.get(function.position))
+            else:
+                yield from self._call(function)
+        for operator in self._facts.operators:
+            yield from self._operator(operator)
+        defines = StatementClass.DDL in self._facts.classes
+        for type_ref in self._facts.types:
+            # Outside a definition, a type is named for values to be read into: PREPARE p (t), AS r (x t).
+            if type_ref.cast or not defines:
+                yield from self._cast(type_ref)
+        yield from self._unwritten_casts()
+        yield from self._views()
+
+    def _columns(self) -> Sequence[ColumnAnswer]:
+        if any(ref.kind is CallKind.ATTRIBUTE for ref in self._facts.functions):
+            return self._names.resolve(self._facts).columns
+        return ()
+
+    # f(x) -----------------------------------------------------------------------------------------------
+
+    def _call(self, ref: FunctionRef) -> Iterator[Call]:
+        schemas = (ref.schema,) if ref.schema is not None else self._names.schemas
+        found = [
+            overload
+            for schema in schemas
+            for overload in self._catalog.functions(schema, ref.name)
+            if not _is_own(overload)
+        ]
+        system = [schema for schema in schemas if schema in builtin.SYSTEM_SCHEMAS]
+        builtins = [schema for schema in system if builtin.is_builtin(ref.name, schema)]
+        if not found and not builtins:
+            yield from self._type_as_function(ref)
+            return
+        reachable = [f for f in found if _takes(f, ref) and self._may_mean(f, ref)]
+        if not reachable or any(builtin.accepts(ref.name, ref.arguments, schema) for schema in builtins):
+            # Where nothing fits, the server refuses; until then the built-in's name stands for it.
+            for schema in builtins:
+                yield self._direct(QualifiedName(schema, ref.name), ref)
+        for overload in reachable if (reachable or builtins) else found:
+            yield self._direct(overload.qualified, ref, overload)
+            if overload.kind is not FunctionKind.FUNCTION:
+                yield from self._support(overload, ref)
+
+    def _type_as_function(self, ref: FunctionRef) -> Iterator[Call]:
+        """``t(x)`` for a type t is a cast (func_get_detail in parse_func.c)."""
+        if ref.arguments == 1 and type_named(ref.name, ref.schema, self._names):
+            yield from self._cast(TypeRef(ref.name, ref.schema, cast=True, position=ref.position))
+        else:
+            self.missing.append(Missing("function", _spelt(ref.name, ref.schema), ref.position, ref))
+
+    def _direct(self, name: QualifiedName, ref: FunctionRef, overload: Function | None = None) -> Call:
+        return Call(
+            name,
+            Via.CALL,
+            str(name),
+            overload,
+            ref.arguments,
+            ref.position,
+            attribute=ref.kind is CallKind.ATTRIBUTE,
+        )
+
+    def _support(self, aggregate: Function, ref: FunctionRef) -> Iterator[Call]:
+        for name in sorted(self._catalog.closure(aggregate.uses)):
+            if name.schema != PG_CATALOG:
+                yield Call(name, Via.AGGREGATE, str(aggregate.qualified), position=ref.position)
+
+    def _may_mean(self, overload: Function, ref: FunctionRef) -> bool:
+        """Whether the server could choose ``overload`` for the arguments of ``ref``."""
+        if not ref.operands:
+            return True
+        wanted = overload.arguments
+        if overload.variadic:
+            return True
+        pairs = list(zip(ref.operands, wanted, strict=False))
+        if not all(self._types.may_be(operand, parameter) for operand, parameter in pairs):
+            return False
+        if ref.schema is not None:
+            return True
+        rivals = [
+            own.arguments
+            for own in self._catalog.functions(PG_CATALOG, ref.name)
+            if _is_own(own) and own.accepts(ref.arguments)
+        ]
+        return not any(self._beats(rival, wanted, ref.operands) for rival in rivals)
+
+    def _beats(
+        self, own: Sequence[QualifiedName], other: Sequence[QualifiedName], operands: Sequence[Operand]
+    ) -> bool:
+        """Whether a built-in with parameters ``own`` is surely chosen over one with ``other``.
+
+        It is where it fits every operand of certain type exactly, literals may be strings, and ``other``
+        fits less well (func_select_candidate).
+        """
+        worse = False
+        for operand, mine, theirs in zip(operands, own, other, strict=False):
+            if operand.kind is OperandKind.UNTYPED:
+                if not is_string(mine):
+                    return False
+                worse = worse or (theirs.schema == PG_CATALOG and not is_string(theirs))
+                worse = worse or (mine.name == "text" and theirs != mine)
+            elif self._types.certain(operand) != mine:
+                return False
+            else:
+                worse = worse or theirs != mine
+        # Equal parameters: pg_catalog is searched first.
+        return worse or tuple(own[: len(operands)]) == tuple(other[: len(operands)])
+
+    # x.f ------------------------------------------------------------------------------------------------
+
+    def _attribute(self, ref: FunctionRef, column: ColumnAnswer | None) -> Iterator[Call]:
+        """``x.f`` is a column where x has one of that name, else a call of f with x."""
+        if column is not None and _is_column(column, ref.name):
+            return
+        for schema in self._names.schemas:
+            for overload in self._catalog.functions(schema, ref.name):
+                if not _is_own(overload) and overload.accepts(1):
+                    yield self._direct(overload.qualified, ref, overload)
+        if builtin.accepts(ref.name, 1):
+            yield self._direct(QualifiedName(PG_CATALOG, ref.name), ref)
+        # (x).t is a cast to t as well, where t is a type.
+        if any(cast.function is not None for cast in self._casts_named(ref.name)):
+            yield from self._cast(TypeRef(ref.name, None, cast=True, position=ref.position))
+
+    def _casts_named(self, name: str) -> Iterator[Cast]:
+        for found in type_named(name, None, self._names):
+            yield from self._catalog.casts(found)
+
+    # Operators ------------------------------------------------------------------------------------------
+
+    def _operator(self, ref: OperatorRef) -> Iterator[Call]:
+        schemas = (ref.schema,) if ref.schema is not None else self._names.schemas
+        held = self._catalog.operators(ref.symbol)
+        others = [found for found in held if found.schema in schemas and not _is_own_operator(found)]
+        own = PG_CATALOG in schemas and ref.symbol in OPERATORS
+        if not others:
+            if not own:
+                self.missing.append(Missing("operator", _operator_spelt(ref), ref.position))
+            return
+        rivals = [found for found in held if _is_own_operator(found)] if own and ref.schema is None else []
+        for operator in others:
+            if self._may_mean_operator(operator, ref, rivals):
+                for name in (operator.function, *operator.estimators):
+                    if name.schema != PG_CATALOG:
+                        yield Call(name, Via.OPERATOR, _operator_spelt(ref), position=ref.position)
+
+    def _may_mean_operator(self, operator: Operator, ref: OperatorRef, rivals: Sequence[Operator]) -> bool:
+        if ref.left != (operator.left is not None) or not ref.right:
+            return False
+        wanted = _sides(operator)
+        if len(ref.operands) != len(wanted):
+            return all(self._types.may_occur(side) for side in wanted)
+        if not all(
+            self._types.may_be(operand, side) for operand, side in zip(ref.operands, wanted, strict=True)
+        ):
+            return False
+        return not any(
+            len(_sides(rival)) == len(wanted) and self._beats_operator(_sides(rival), wanted, ref.operands)
+            for rival in rivals
+        )
+
+    def _beats_operator(
+        self, own: Sequence[QualifiedName], other: Sequence[QualifiedName], operands: Sequence[Operand]
+    ) -> bool:
+        known = [self._types.certain(operand) for operand in operands]
+        untyped = [operand.kind is OperandKind.UNTYPED for operand in operands]
+        if any(untyped) and not all(untyped):
+            # A literal is taken for the other side's type first (binary_oper_exact in parse_oper.c).
+            same = next((each for each in known if each is not None), None)
+            if same is not None and all(side == same for side in own):
+                return True
+        return self._beats(own, other, operands)
+
+    # Casts ----------------------------------------------------------------------------------------------
+
+    def _cast(self, ref: TypeRef) -> Iterator[Call]:
+        if ref.schema == builtin.INFORMATION_SCHEMA and ref.name in INFORMATION_SCHEMA_TYPES:
+            return
+        spelt = _spelt(ref.name, ref.schema)
+        found = type_named(ref.name, ref.schema, self._names)
+        if not found or (ref.schema == PG_CATALOG and not _is_known_type(ref.name, self._catalog)):
+            self.missing.append(Missing("type", spelt, ref.position))
+            return
+        for target in found:
+            for name in sorted(self._run_by_cast(target, literal=ref.literal)):
+                yield Call(name, Via.CAST, spelt, position=ref.position)
+
+    def _run_by_cast(self, target: QualifiedName, *, literal: bool) -> set[QualifiedName]:
+        """The functions outside pg_catalog that a cast to ``target`` may run, of whatever can be present."""
+        called: set[QualifiedName] = set()
+        if target.schema != PG_CATALOG:
+            called.update(self._catalog.closure(Uses(types=(target,))))
+        if not literal:
+            called |= self._cast_functions(target, frozenset(CastContext))
+        return {name for name in called if name.schema != PG_CATALOG}
+
+    def _cast_functions(self, target: QualifiedName, contexts: frozenset[CastContext]) -> set[QualifiedName]:
+        """Of the casts to ``target``, and to what it is made of: elements and members are cast one by one."""
+        return {
+            cast.function
+            for part in made_of(target, self._catalog)
+            for cast in self._catalog.casts(part)
+            if cast.function is not None and cast.context in contexts and self._types.may_occur(cast.source)
+        }
+
+    def _unwritten_casts(self) -> Iterator[Call]:
+        """Casts that the server adds: to the columns written, to what functions take, and to json."""
+        assigned = frozenset({CastContext.IMPLICIT, CastContext.ASSIGNMENT})
+        for target in sorted(self._written_types()):
+            for name in sorted(self._cast_functions(target, assigned)):
+                if name.schema != PG_CATALOG:
+                    yield Call(name, Via.CAST, str(target))
+        if any(cast.context is CastContext.IMPLICIT for cast in self._catalog.content.casts):
+            yield from self._implicit()
+        if self._facts.makes_json or any(ref.name in builtin.CASTS_TO_JSON for ref in self._facts.functions):
+            for name in sorted(self._cast_functions(_JSON, frozenset(CastContext))):
+                if name.schema != PG_CATALOG:
+                    yield Call(name, Via.CAST, "json")
+
+    def _written_types(self) -> set[QualifiedName]:
+        found: set[QualifiedName] = set()
+        if not self._catalog.content.casts:
+            return found
+        answers = self._names.resolve(self._facts).relations
+        for write in self._facts.writes:
+            if write.action is StatementClass.DELETE or write.source == "copy":
+                continue
+            for relation in answers[write.target].relations:
+                for column in relation.columns:
+                    if not write.columns or column.name in write.columns:
+                        found.add(column.type)
+        for answer in answers:
+            if answer.ref.use in (Use.INSERT, Use.UPDATE) and not self._facts.writes:
+                found.update(column.type for relation in answer.relations for column in relation.columns)
+        return found
+
+    def _implicit(self) -> Iterator[Call]:
+        """User-defined implicit casts, which any argument or operand may bring about."""
+        told = [ref.operands for ref in self._facts.functions]
+        told += [ref.operands for ref in self._facts.operators]
+        operands = [operand for each in told for operand in each]
+        untold = not all(told)
+        for cast in self._catalog.content.casts:
+            function = cast.function
+            if cast.context is not CastContext.IMPLICIT or function is None or function.schema == PG_CATALOG:
+                continue
+            wanted = cast.target.schema == PG_CATALOG or cast.target in self._wanted()
+            if not wanted or not self._types.may_occur(cast.source):
+                continue
+            if untold or any(self._is_or_may_be(operand, cast.source) for operand in operands):
+                yield Call(function, Via.CAST, str(cast.target))
+
+    def _is_or_may_be(self, operand: Operand, source: QualifiedName) -> bool:
+        known = self._types.certain(operand)
+        if known is not None:
+            return may_become(known, source, self._catalog)
+        return operand.kind is not OperandKind.UNTYPED
+
+    def _wanted(self) -> frozenset[QualifiedName]:
+        """The types outside pg_catalog that functions and operators of the statement's names take."""
+        taken = {
+            parameter
+            for ref in self._facts.functions
+            for overload in self._catalog.functions_named(ref.name)
+            for parameter in overload.arguments
+        }
+        for ref in self._facts.operators:
+            for operator in self._catalog.operators(ref.symbol):
+                taken.update(_sides(operator))
+        return self._types.present | taken
+
+    # Views ----------------------------------------------------------------------------------------------
+
+    def _views(self) -> Iterator[Call]:
+        for answer in self._names.resolve(self._facts).relations:
+            for relation in answer.relations:
+                for name in sorted(self._catalog.functions_reached(relation)):
+                    yield Call(name, Via.VIEW, str(relation.qualified), position=answer.ref.position)
+
+
+def _is_column(answer: ColumnAnswer, name: str) -> bool:
+    """Whether ``name`` is surely a column: ``answer``'s own, or the field that is taken of its row."""
+    ref = answer.ref
+    if ref.name == name and not ref.fields:
+        return answer.answer is Answer.RESOLVED
+    return ref.fields[:1] == (name,) and {read.column for read in answer.reads} == {name}
+
+
+def _takes(overload: Function, ref: FunctionRef) -> bool:
+    # The arguments of WITHIN GROUP count among an aggregate's own.
+    return overload.kind is FunctionKind.AGGREGATE or overload.accepts(ref.arguments)
+
+
+def _is_own(function: Function) -> bool:
+    """Whether it came with the server; extensions may add to pg_catalog."""
+    return function.schema in builtin.SYSTEM_SCHEMAS and builtin.is_builtin(function.name, function.schema)
+
+
+def _is_own_operator(operator: Operator) -> bool:
+    return operator.schema == PG_CATALOG and operator.function.schema == PG_CATALOG
+
+
+def _sides(operator: Operator) -> tuple[QualifiedName, ...]:
+    return (operator.right,) if operator.left is None else (operator.left, operator.right)
+
+
+def _is_known_type(name: str, catalog: Catalog) -> bool:
+    own = name in TYPES or (name.startswith("_") and name[1:] in TYPES)
+    return own or catalog.type(PG_CATALOG, name) is not None
+
+
+def _spelt(name: str, schema: str | None) -> str:
+    return name if schema is None else f"{schema}.{name}"
+
+
+def _operator_spelt(ref: OperatorRef) -> str:
+    return ref.symbol if ref.schema is None else f"OPERATOR({ref.schema}.{ref.symbol})"

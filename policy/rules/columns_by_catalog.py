@@ -1,0 +1,196 @@
+"""Hidden columns where a catalog says what every name means: the exact half of column-not-allowed.
+
+Owns which columns of the snapshot a policy hides, and how each road to one is told. What a reference reads is
+``resolve``'s to say. A column that a policy hides is named to the agent only where the agent named it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from policy import builtin
+from policy.catalog_names import CatalogNames
+from policy.catalog_values import ColumnId, Relation
+from policy.facts import Facts, RelationRef
+from policy.model import Catalogs, ColumnRule, Pattern, Policy, Views, Violation
+from policy.names import QualifiedName
+from policy.resolve import ColumnAnswer, Resolution
+from policy.resolve_scope import SYSTEM_COLUMNS
+from policy.rules.relation_not_allowed import reads_through
+
+_MOST_NAMES = 30
+
+
+class HiddenColumns:
+    """Which columns ``policy`` hides, by the names of the snapshot."""
+
+    def __init__(self, names: CatalogNames, policy: Policy) -> None:
+        self._catalog = names.catalog
+        self._policy = policy
+        self._rules: dict[QualifiedName, tuple[ColumnRule, ...]] = {}
+
+    def rules(self, name: QualifiedName) -> tuple[ColumnRule, ...]:
+        """The rules on the columns of relation ``name``, those of the tables it is a part of included."""
+        known = self._rules.get(name)
+        if known is None:
+            known = self._rules[name] = tuple(self._find(name))
+        return known
+
+    def _find(self, name: QualifiedName) -> Iterator[ColumnRule]:
+        relation = self._catalog.relation(*name)
+        above = self._catalog.ancestors(relation) if relation is not None else ()
+        for each in (name, *sorted(above)):
+            yield from (rule for rule in self._policy.columns if rule.relation.matches(*each))
+            if self._policy.relations.catalogs is Catalogs.FILTERED:
+                withheld = builtin.withheld_columns(*each)
+                if withheld:
+                    yield ColumnRule(Pattern(*each), deny=withheld, line=self._policy.relations.line)
+
+    def rule(self, column: ColumnId) -> ColumnRule | None:
+        """The rule that hides ``column``, if one does."""
+        if column.column is None or column.column in SYSTEM_COLUMNS:
+            return None
+        rules = self.rules(QualifiedName(column.schema, column.relation))
+        return next((rule for rule in rules if rule.hides(column.column)), None)
+
+    def shown(self, relation: Relation) -> list[str]:
+        """The columns of ``relation`` that an agent may use, in order."""
+        ids = ((c.name, ColumnId(relation.schema, relation.name, c.name)) for c in relation.columns)
+        return [name for name, column in ids if self.rule(column) is None]
+
+
+class Reader:
+    """Every use of a hidden column in one statement; ``rule`` is what the violations are called."""
+
+    def __init__(self, facts: Facts, names: CatalogNames, policy: Policy, rule: str) -> None:
+        self._facts = facts
+        self._names = names
+        self._policy = policy
+        self._rule = rule
+        self._hidden = HiddenColumns(names, policy)
+        self._resolution: Resolution = names.resolve(facts)
+
+    def violations(self) -> Iterator[Violation]:
+        for answer in self._resolution.columns:
+            yield from self._column(answer)
+        for read, rule in self._refused(self._resolution.implicit):
+            yield self._everything(read, "NATURAL JOIN", None, rule)
+        yield from self._unnamed_inserts()
+        yield from self._copies()
+        if self._policy.relations.views is Views.EXPAND:
+            yield from self._views()
+
+    def _refused(self, reads: Iterable[ColumnId]) -> list[tuple[ColumnId, ColumnRule]]:
+        """Those of ``reads`` that are hidden, in a fixed order, each with the rule that hides it."""
+        found = [(read, rule) for read in reads if (rule := self._hidden.rule(read)) is not None]
+        return sorted(found, key=lambda each: each[0])
+
+    def _column(self, answer: ColumnAnswer) -> Iterator[Violation]:
+        ref = answer.ref
+        for read, rule in self._refused(answer.reads) if answer.reads else ():
+            if read.column in (ref.name, *ref.fields):
+                yield self._named(read, ref.position, rule)
+            elif ref.name is None:
+                star = ".".join((*ref.qualifier, "*"))
+                yield self._everything(read, star, ref.position, rule)
+            elif len(answer.reads) == 1:
+                yield self._everything(read, f"{ref.name}, a name given to one of them,", ref.position, rule)
+            else:
+                yield self._everything(read, f"the whole row {ref.name}", ref.position, rule)
+
+    def _unnamed_inserts(self) -> Iterator[Violation]:
+        for write in self._facts.writes:
+            if write.source in ("values", "select") and not write.has_columns:
+                what = "an INSERT without a column list"
+                yield from self._whole(write.target, what, write.position)
+
+    def _copies(self) -> Iterator[Violation]:
+        for copy in self._facts.copies:
+            if copy.relation is None:
+                continue
+            if not copy.columns:
+                yield from self._whole(copy.relation, "a COPY of the whole table", None)
+            for relation in self._resolution.relations[copy.relation].relations:
+                named = (ColumnId(relation.schema, relation.name, column) for column in copy.columns)
+                for read, rule in self._refused(named):
+                    yield self._named(read, None, rule)
+
+    def _whole(self, mention: int, what: str, position: int | None) -> Iterator[Violation]:
+        for relation in self._resolution.relations[mention].relations:
+            columns = (ColumnId(relation.schema, relation.name, column.name) for column in relation.columns)
+            for read, rule in self._refused(columns):
+                yield self._everything(read, what, position, rule)
+
+    def _views(self) -> Iterator[Violation]:
+        for answer in self._resolution.relations:
+            for relation in answer.relations:
+                reached = reads_through(answer.ref, relation, self._names.catalog)
+                refused = self._refused(reached) if reached else []
+                if refused:
+                    yield self._through(answer.ref, relation, refused[0][1])
+
+    # Wording --------------------------------------------------------------------------------------------
+
+    def _named(self, read: ColumnId, position: int | None, rule: ColumnRule) -> Violation:
+        name = QualifiedName(read.schema, read.relation)
+        return self._violation(
+            read,
+            f"Column {read.column} of {name} is hidden by policy {self._policy.name}",
+            f"Leave it out. {self._usable(name)}",
+            rule,
+            position,
+            column=read.column,
+        )
+
+    def _everything(self, read: ColumnId, what: str, position: int | None, rule: ColumnRule) -> Violation:
+        name = QualifiedName(read.schema, read.relation)
+        return self._violation(
+            read,
+            f"Policy {self._policy.name} hides columns of {name}, and {what} takes in some of them",
+            f"Name the columns you need instead. {self._usable(name)}",
+            rule,
+            position,
+        )
+
+    def _through(self, ref: RelationRef, view: Relation, rule: ColumnRule) -> Violation:
+        return Violation(
+            rule=self._rule,
+            message=f"Relation {view.qualified} reads columns that policy {self._policy.name} hides",
+            hint="Leave it out, or read what you may of the tables below it.",
+            object=str(view.qualified),
+            position=ref.position or self._facts.start,
+            line=rule.line,
+            schema=view.schema,
+            table=view.name,
+        )
+
+    def _usable(self, name: QualifiedName) -> str:
+        relation = self._names.catalog.relation(*name)
+        shown = self._hidden.shown(relation) if relation is not None else []
+        if not shown:
+            return f"No column of {name} is open to you."
+        more = ", …" if len(shown) > _MOST_NAMES else ""
+        return f"Columns of {name} that you may use: {', '.join(shown[:_MOST_NAMES])}{more}."
+
+    def _violation(
+        self,
+        read: ColumnId,
+        message: str,
+        hint: str,
+        rule: ColumnRule,
+        position: int | None,
+        *,
+        column: str | None = None,
+    ) -> Violation:
+        name = QualifiedName(read.schema, read.relation)
+        return Violation(
+            rule=self._rule,
+            message=message,
+            hint=hint,
+            object=str(name) if column is None else f"{name}.{column}",
+            position=position or self._facts.start,
+            line=rule.line,
+            schema=read.schema,
+            table=read.relation,
+            column=column,
+        )

@@ -1,0 +1,256 @@
+"""Which types the values of a statement can have.
+
+Owns what is certain of an operand's type once a catalog says what its column or cast is, which user-defined
+types can be present in a statement at all, and whether a value of one type can stand where another is wanted
+(func_select_candidate and can_coerce_type in parse_func.c and parse_coerce.c, as far as they are certain).
+Where anything is in doubt, the answer is that it can. Knows no policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from policy.builtin_symbols import TYPES
+from policy.catalog import Catalog
+from policy.catalog_names import CatalogNames
+from policy.catalog_values import PG_CATALOG, CastContext, Function, Relation, Type, TypeKind
+from policy.facts import Facts, Operand, OperandKind, TypeRef
+from policy.names import QualifiedName
+from policy.resolve import Answer
+
+TEXT: Final = QualifiedName(PG_CATALOG, "text")
+
+_CATEGORIES: Final[Mapping[str, str]] = {
+    "N": "int2 int4 int8 float4 float8 numeric money oid regclass regproc regtype",
+    "S": "text varchar bpchar name",
+    "B": "bool",
+    "D": "date time timetz timestamp timestamptz",
+    "T": "interval",
+    "I": "inet cidr",
+    "V": "bit varbit",
+    "R": "int4range int8range numrange tsrange tstzrange daterange",
+    "uuid": "uuid",
+    "json": "json",
+    "jsonb": "jsonb",
+    "bytea": "bytea",
+    "xml": "xml",
+    "tsvector": "tsvector",
+    "tsquery": "tsquery",
+}
+"""pg_type.typcategory of common types; those of category U have no implicit cast to any other type."""
+_CATEGORY: Final = {
+    QualifiedName(PG_CATALOG, name): category
+    for category, names in _CATEGORIES.items()
+    for name in names.split()
+}
+_ACROSS: Final = frozenset({("S", "regclass"), ("D", "interval")})
+"""The server's implicit casts from one category to a type of another (pg_cast.dat)."""
+_STRINGS: Final = frozenset(name for name, category in _CATEGORY.items() if category == "S")
+
+_BYTEA: Final = QualifiedName(PG_CATALOG, "bytea")
+_RETURNED: Final[Mapping[tuple[QualifiedName, ...], str]] = {
+    (TEXT,): """concat concat_ws format initcap left lpad md5 quote_ident quote_literal regexp_replace repeat
+        replace right rpad split_part to_char to_hex translate""",
+    (TEXT, _BYTEA): "btrim ltrim reverse rtrim string_agg substr",
+    (QualifiedName(PG_CATALOG, "int8"),): "count dense_rank rank row_number",
+}
+_RETURNS: Final = {name: types for types, names in _RETURNED.items() for name in names.split()}
+"""What functions of pg_catalog return, over all overloads and versions."""
+
+
+def type_named(name: str, schema: str | None, names: CatalogNames) -> tuple[QualifiedName, ...]:
+    """The types that a written name may mean: pg_catalog's first, as its search comes first."""
+    if schema is not None:
+        found = QualifiedName(schema, name)
+        return (found,) if schema == PG_CATALOG or names.catalog.type(schema, name) is not None else ()
+    if _is_builtin_type(name):
+        return (QualifiedName(PG_CATALOG, name),)
+    return tuple(
+        QualifiedName(each, name) for each in names.schemas if names.catalog.type(each, name) is not None
+    )
+
+
+def _is_builtin_type(name: str) -> bool:
+    return name in TYPES or (name.startswith("_") and name[1:] in TYPES)
+
+
+class ValueTypes:
+    """The types of one statement's values."""
+
+    def __init__(self, facts: Facts, names: CatalogNames) -> None:
+        self._facts = facts
+        self._names = names
+        self._catalog = names.catalog
+        self._columns: dict[int, QualifiedName] | None = None
+        self._present: frozenset[QualifiedName] | None = None
+
+    # What is certain of one value -----------------------------------------------------------------------
+
+    def certain(self, operand: Operand) -> QualifiedName | None:
+        """The type that ``operand`` surely has, None where it may have another."""
+        found = self._possible(operand)
+        return found[0] if len(found) == 1 else None
+
+    def _possible(self, operand: Operand) -> tuple[QualifiedName, ...]:
+        """The types that ``operand`` can have; empty where there is no telling."""
+        if operand.kind is OperandKind.COLUMN and operand.position is not None:
+            known = self._column_types().get(operand.position)
+            return () if known is None else (known,)
+        if operand.kind is OperandKind.TYPED and operand.name is not None:
+            return type_named(operand.name, operand.schema, self._names)
+        if operand.kind is OperandKind.CALL and operand.name is not None:
+            return self._returned(operand.name, operand.schema)
+        return ()
+
+    def _returned(self, name: str, schema: str | None) -> tuple[QualifiedName, ...]:
+        if schema not in (None, PG_CATALOG):
+            return ()
+        others = () if schema is not None else self._names.schemas
+        shadowed = any(self._catalog.functions(each, name) for each in others if each != PG_CATALOG)
+        return () if shadowed else _RETURNS.get(name, ())
+
+    def _column_types(self) -> Mapping[int, QualifiedName]:
+        """The type of each column mentioned, by the mention's position, where it surely is one column."""
+        if self._columns is None:
+            self._columns = {}
+            for answer in self._names.resolve(self._facts).columns:
+                ref = answer.ref
+                if answer.answer is not Answer.RESOLVED or len(answer.reads) != 1 or ref.fields:
+                    continue
+                (read,) = answer.reads
+                relation = self._catalog.relation(read.schema, read.relation)
+                column = relation.column(read.column or "") if relation is not None else None
+                if column is not None and column.name == ref.name and ref.position is not None:
+                    self._columns[ref.position] = column.type
+        return self._columns
+
+    # What may be present --------------------------------------------------------------------------------
+
+    @property
+    def present(self) -> frozenset[QualifiedName]:
+        """Every type outside pg_catalog that a value in the statement may have."""
+        if self._present is None:
+            found = {part for source in self._sources() for part in made_of(source, self._catalog)}
+            self._present = frozenset(name for name in found if name.schema != PG_CATALOG)
+        return self._present
+
+    def _sources(self) -> Iterator[QualifiedName]:
+        for relation in self._relations():
+            yield relation.qualified
+            yield from (column.type for column in relation.columns if column.type.schema != PG_CATALOG)
+        for ref in self._facts.types:
+            yield from self._of_reference(ref)
+        for function in self._facts.functions:
+            for schema in (function.schema,) if function.schema is not None else self._names.schemas:
+                yield from _results(self._catalog.functions(schema, function.name))
+        for operator in self._facts.operators:
+            yield from (found.result for found in self._catalog.operators(operator.symbol))
+
+    def _relations(self) -> Iterator[Relation]:
+        """Every relation mentioned; where one is not in the snapshot, as temporary ones are not, all."""
+        for answer in self._names.resolve(self._facts).relations:
+            if answer.relations:
+                yield from answer.relations
+            else:
+                yield from self._catalog.content.relations
+
+    def _of_reference(self, ref: TypeRef) -> tuple[QualifiedName, ...]:
+        return type_named(ref.name, ref.schema, self._names)
+
+    # Whether one may stand for another ------------------------------------------------------------------
+
+    def may_be(self, operand: Operand, wanted: QualifiedName) -> bool:
+        """Whether a value like ``operand`` could be taken where a parameter is of type ``wanted``."""
+        possible = self._possible(operand)
+        if possible:
+            return any(may_become(known, wanted, self._catalog) for known in possible)
+        if operand.kind in (OperandKind.PARAMETER, OperandKind.UNTYPED):
+            return True
+        return self.may_occur(wanted)
+
+    def may_occur(self, wanted: QualifiedName) -> bool:
+        """Whether some value of the statement, of a type that is not known, could be taken as ``wanted``."""
+        if wanted.schema == PG_CATALOG or wanted in self.present:
+            return True
+        known = self._catalog.type(*wanted)
+        if known is None:
+            return True
+        if known.kind is TypeKind.DOMAIN and known.base is not None:
+            return self.may_occur(known.base)
+        if known.element is not None:
+            return self.may_occur(known.element) and known.element.schema != PG_CATALOG
+        return any(
+            cast.context is CastContext.IMPLICIT
+            and (cast.source.schema == PG_CATALOG or cast.source in self.present)
+            for cast in self._catalog.casts(wanted)
+        )
+
+
+def parts(name: QualifiedName, catalog: Catalog) -> Iterator[QualifiedName]:
+    """The types that values of type ``name`` are made of."""
+    known = catalog.type(*name)
+    if known is None:
+        return
+    yield from (part for part in (known.element, known.base) if part is not None)
+    relation = catalog.relation(*known.relation) if known.relation is not None else None
+    if relation is not None:
+        yield from (column.type for column in relation.columns)
+
+
+def made_of(name: QualifiedName, catalog: Catalog) -> frozenset[QualifiedName]:
+    """``name`` and, at every depth, its elements, bases and members."""
+    seen: set[QualifiedName] = set()
+    waiting = [name]
+    while waiting:
+        now = waiting.pop()
+        if now not in seen:
+            seen.add(now)
+            waiting.extend(parts(now, catalog))
+    return frozenset(seen)
+
+
+def _results(functions: Iterable[Function]) -> Iterator[QualifiedName]:
+    for function in functions:
+        yield function.result
+        yield from (column.type for column in function.columns)
+
+
+def may_become(source: QualifiedName, target: QualifiedName, catalog: Catalog) -> bool:
+    """Whether a value of type ``source`` could be taken as ``target`` without a cast being written."""
+    if source == target or _takes_any(target):
+        return True
+    if any(c.source == source and c.context is CastContext.IMPLICIT for c in catalog.casts(target)):
+        return True
+    below, beneath = _base_of(target, catalog), _base_of(source, catalog)
+    if below is not None or beneath is not None:
+        return may_become(beneath or source, below or target, catalog)
+    if source in _CATEGORY:
+        return _becomes(source, target)
+    known = catalog.type(*source)
+    return known is None or known.kind in (TypeKind.COMPOSITE, TypeKind.PSEUDO)
+
+
+def _becomes(source: QualifiedName, target: QualifiedName) -> bool:
+    """For a ``source`` whose casts are known here, and no domain."""
+    category = _CATEGORY[source]
+    if target in _CATEGORY:
+        return category == _CATEGORY[target] or (category, target.name) in _ACROSS
+    # No built-in type becomes one of somebody's own, or an array, unless a cast says so.
+    return target.schema == PG_CATALOG and not target.name.startswith("_")
+
+
+def _takes_any(target: QualifiedName) -> bool:
+    return target.schema == PG_CATALOG and (
+        target.name.startswith("any") or target.name in ("record", "_record", "internal", "cstring")
+    )
+
+
+def _base_of(name: QualifiedName, catalog: Catalog) -> QualifiedName | None:
+    known: Type | None = catalog.type(*name)
+    return known.base if known is not None and known.kind is TypeKind.DOMAIN else None
+
+
+def is_string(name: QualifiedName) -> bool:
+    """Whether it is one of the server's own string types, which an untyped literal prefers."""
+    return name in _STRINGS

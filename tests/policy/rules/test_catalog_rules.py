@@ -1,0 +1,391 @@
+"""Rules where a catalog says what names mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy.catalog_names import UnreadCatalog
+from policy.decision import Allow, Reject, Situation, decide
+from policy.model import Halt, Violation
+from policy.parse import parse
+from tests.policy.rules.schema import judge, names, objection, objections, reader, writer
+
+RELATION, COLUMN, FUNCTION = "relation-not-allowed", "column-not-allowed", "function-not-allowed"
+
+
+def rules_of(found: list[Violation]) -> set[str]:
+    return {violation.rule for violation in found}
+
+
+class TestRelations:
+    @pytest.mark.parametrize(
+        ("sql", "object_"),
+        [
+            ("SELECT 1 FROM api_keys", "public.api_keys"),
+            ("SELECT token FROM key_view", "public.key_view"),
+            ("SELECT token FROM key_view_view", "public.key_view_view"),
+            ("SELECT token FROM kept_keys", "public.kept_keys"),
+            ("SELECT id FROM ledger_1", "public.ledger_1"),
+            ("SELECT pan FROM billing.cards", "billing.cards"),
+            ("SELECT 1 FROM billing.nothing", "billing.nothing"),
+            ("SELECT 1 FROM pg_authid", "pg_catalog.pg_authid"),
+            ("SELECT 1 FROM pg_toast.pg_toast_1", "pg_toast.pg_toast_1"),
+            ("SELECT 1 FROM pg_temp.orders", "pg_temp.orders"),
+            ("SELECT 'api_keys'::regclass", "public.api_keys"),
+            ("SELECT to_regclass('public.api_keys')", "public.api_keys"),
+            ("SELECT has_table_privilege('api_keys', 'select')", "public.api_keys"),
+            ("SELECT has_table_privilege('bob', 'api_keys', 'select')", "public.api_keys"),
+        ],
+    )
+    def test_what_leads_to_a_hidden_relation_is_refused(self, sql: str, object_: str) -> None:
+        found = objection(sql, reader())
+        assert (found.rule, found.object) == (RELATION, object_)
+        if object_.endswith(("view", "kept_keys")):
+            assert "api_keys" not in found.message + found.hint
+
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "SELECT id FROM orders",
+            "SELECT customer FROM order_view",
+            "SELECT name FROM staff",
+            "SELECT id FROM events",
+            "SELECT id FROM events_1",
+            "SELECT relname FROM pg_class",
+            "SELECT 'orders'::regclass, to_regclass('orders'), '1234'::regclass",
+        ],
+    )
+    def test_what_leads_to_open_ones_passes(self, sql: str) -> None:
+        assert objections(sql, reader()) == []
+
+    def test_a_view_may_answer_for_itself(self) -> None:
+        own = reader(relations='{allow: ["public.*"], deny: [public.api_keys, public.ledger], views: own}')
+        assert objections("SELECT token FROM key_view", own) == []
+        assert objections("SELECT amount FROM pay_view", own) == []
+        assert objections("SELECT n FROM noisy_view", own) == []
+        assert objection("SELECT id FROM ledger_1", own).rule == RELATION
+
+    def test_rules_on_writing_count(self) -> None:
+        assert objection("INSERT INTO ruled VALUES (1)", writer()).object == "public.ruled"
+        assert objections("DELETE FROM ruled WHERE id = 1", writer()) == []
+
+    def test_a_name_means_what_the_path_finds_first(self) -> None:
+        known = names("public", "billing")
+        assert objections("SELECT id FROM orders", reader(), known) == []
+        assert objection("SELECT pan FROM cards", reader(), known).object == "billing.cards"
+
+    def test_where_the_session_may_have_its_own_every_schema_of_the_path_must_be_open(self) -> None:
+        known = names("public", "billing", temporary=True)
+        found = objection("SELECT 1 FROM not_in_the_snapshot", reader(), known)
+        assert found.rule == RELATION
+        assert "schema you mean" in found.hint
+        assert objections("SELECT 1 FROM not_there", reader(), names(temporary=True)) == []
+
+
+class TestColumns:
+    @pytest.mark.parametrize(
+        ("sql", "column"),
+        [
+            ("SELECT salary FROM employees", "salary"),
+            ("SELECT (e).salary FROM employees e", "salary"),
+            ("SELECT name FROM employees ORDER BY salary", "salary"),
+            ("SELECT 1 FROM employees JOIN pay USING (salary)", "salary"),
+            ("SELECT * FROM employees", None),
+            ("SELECT e.* FROM employees e", None),
+            ("SELECT e FROM employees e", None),
+            ("SELECT to_jsonb(e) FROM employees e", None),
+            ("SELECT 1 FROM employees NATURAL JOIN pay", None),
+            ("SELECT d FROM employees AS e(a, b, c, d)", None),
+            ("TABLE employees", None),
+            ("COPY employees TO STDOUT", None),
+            ("COPY employees (salary) TO STDOUT", "salary"),
+            ("SELECT payload FROM events_1", "payload"),
+        ],
+    )
+    def test_every_road_to_a_hidden_column_is_refused(self, sql: str, column: str | None) -> None:
+        found = objection(sql, reader())
+        assert (found.rule, found.column) == (COLUMN, column)
+        assert found.position
+        if column is None:
+            assert "salary" not in found.message + found.hint
+
+    def test_the_hint_lists_what_may_be_used(self) -> None:
+        assert "id, name, title." in objection("SELECT * FROM employees", reader()).hint
+
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "SELECT salary FROM pay",
+            "SELECT salary FROM pay JOIN employees e ON e.id = pay.employee_id AND e.name = 'x'".replace(
+                "SELECT salary", "SELECT pay.salary"
+            ),
+            "SELECT e.name, (SELECT max(salary) FROM pay) FROM employees e",
+            "SELECT a FROM employees AS e(a, b)",
+            "SELECT total AS salary FROM orders ORDER BY salary",
+            "SELECT s.name FROM (SELECT name FROM employees) s",
+            "SELECT ctid FROM employees",
+            "SELECT count(*) FROM employees",
+        ],
+    )
+    def test_what_only_looks_like_one_passes(self, sql: str) -> None:
+        assert objections(sql, reader()) == []
+
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "UPDATE employees SET salary = 1 WHERE id = 8",
+            "UPDATE employees SET title = 'x' WHERE id = 8 RETURNING *",
+            "INSERT INTO employees VALUES (1, 'a', 'b', 2)",
+            "INSERT INTO employees (id, name, title, salary) VALUES (1, 'a', 'b', 2)",
+            "COPY employees FROM STDIN",
+        ],
+    )
+    def test_writing_one_is_no_better(self, sql: str) -> None:
+        assert COLUMN in rules_of(objections(sql, writer()))
+
+    def test_a_view_over_one_is_refused_without_naming_it(self) -> None:
+        found = objection("SELECT name FROM pay_view", reader())
+        assert (found.rule, found.object) == (COLUMN, "public.pay_view")
+        assert "salary" not in found.message + found.hint
+
+    def test_what_the_snapshot_lacks_is_judged_by_name(self) -> None:
+        policy = reader(columns="{public.fresh: {deny: [secret]}}")
+        known = names(temporary=True)
+        assert objection("SELECT secret FROM fresh", policy, known).rule == COLUMN
+        assert objections("SELECT id FROM fresh", policy, known) == []
+
+
+class TestFunctions:
+    @pytest.mark.parametrize(
+        ("sql", "object_"),
+        [
+            ("SELECT bump('x')", "public.bump"),
+            ("SELECT length(12345)", "public.length"),
+            ("SELECT length(id) FROM orders", "public.length"),
+            ("SELECT length($1)", "public.length"),
+            ("SELECT replace(c, 'a', 'b') FROM (SELECT 'x'::ci) s(c)", "public.replace"),
+            ("SELECT 5 <~> 3", "public.score"),
+            ("SELECT id OPERATOR(public.<~>) 1 FROM orders", "public.score"),
+            ("SELECT 'a'::ci = 'b'", "public.ci_eq"),
+            ("SELECT $1 = $2", "public.ci_eq"),
+            ("SELECT noisy_sum(id) FROM orders", "public.noisy_sum"),
+            ("SELECT c.loyalty FROM customers c", "public.loyalty"),
+            ("SELECT (c).loyalty FROM customers c", "public.loyalty"),
+            ("SELECT name::sku_code FROM customers", "public.to_sku"),
+            ("SELECT sku_code(name) FROM customers", "public.to_sku"),
+            ("SELECT 7::small_qty", "public.small_enough"),
+            ("SELECT '7'::small_qty", "public.small_enough"),
+            ("SELECT '{7}'::small_qty[]", "public.small_enough"),
+            ("SELECT ROW(1, 'a', 2)::labels", "public.to_sku"),
+            ("SELECT to_json(code) FROM labels", "public.as_json"),
+            ("SELECT JSON_OBJECT('a': code) FROM labels", "public.as_json"),
+            ("SELECT n FROM noisy_view", "public.noisy_view"),
+            ("SELECT pg_sleep(1)", "pg_catalog.pg_sleep"),
+            ("SELECT o.pg_sleep FROM orders o", "pg_catalog.pg_sleep"),
+            ("SELECT 'x'::no_such_type", "no_such_type"),
+        ],
+    )
+    def test_what_would_be_called_is_refused(self, sql: str, object_: str) -> None:
+        found = [v for v in objections(sql, reader()) if v.rule == FUNCTION]
+        assert object_ in {violation.object for violation in found}
+
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "SELECT length(name) FROM customers",
+            "SELECT length('abc')",
+            "SELECT length(coalesce(name, '')) FROM customers",
+            "SELECT length(trim(name)) FROM customers",
+            "SELECT length($1::text)",
+            "SELECT order_total(id) FROM orders",
+            "SELECT replace(name, 'a', 'b') FROM customers",
+            "SELECT replace('a', 'b', 'c')",
+            "SELECT 1 FROM customers WHERE name = 'x' AND id = 7 AND email = $1 AND id = $2",
+            "SELECT 1 FROM customers c JOIN orders o ON o.customer_id = c.id",
+            "SELECT s.n FROM (SELECT name AS n FROM customers) s WHERE s.n = 'x'",
+            "SELECT c.name, c.email FROM customers c",
+            "SELECT (c).email FROM customers c",
+            "SELECT to_json(name) FROM customers",
+            "SELECT to_json(id) FROM labels",
+            "SELECT 'sad'::mood, '{sad}'::mood[]",
+            "SELECT pg_advisory_unlock_all()",
+        ],
+    )
+    def test_what_surely_is_a_built_in_or_open_passes(self, sql: str) -> None:
+        assert [
+            v for v in objections(sql, reader()) if v.rule == FUNCTION and "as_json" not in v.message
+        ] == []
+
+    def test_a_schema_that_is_not_on_the_path_shadows_nothing(self) -> None:
+        assert objections("SELECT length(1::text::int)", reader(), names("billing")) == []
+        assert objection("SELECT billing.secret_sum(1)", reader()).object == "billing.secret_sum"
+
+    def test_casts_are_added_where_values_are_written(self) -> None:
+        found = objection("INSERT INTO labels (id, code) SELECT id, notes FROM orders", writer())
+        assert (found.rule, found.object) == (FUNCTION, "public.to_sku")
+        assert objections("INSERT INTO labels (id, qty) VALUES (1, 2)", writer()) == []
+
+    def test_functions_may_be_opened_by_what_they_are(self) -> None:
+        policy = reader(
+            functions="{allow: [builtin-safe, {language: sql, security_definer: false,"
+            " volatility: immutable}]}"
+        )
+        assert objections("SELECT pure(1)", policy) == []
+        assert objection("SELECT definer(1)", policy).object == "public.definer"
+        assert objection("SELECT order_total(1)", policy).object == "public.order_total"
+        assert objection("SELECT pg_sleep(1)", policy).object == "pg_catalog.pg_sleep"
+        owned = reader(functions="{allow: [{schema: public, name: 'or*', owner: dba, volatility: [stable]}]}")
+        assert objections("SELECT order_total(1)", owned) == []
+
+    def test_what_relations_set_off_is_judged_where_a_policy_asks(self) -> None:
+        asked = writer(rules="{side-effect-function: reject}")
+        insert = "INSERT INTO orders (customer_id) VALUES (1)"
+        assert objections(insert, writer()) == []
+        assert objection(insert, asked).object == "public.log_change"
+        assert objection("SELECT id FROM guarded LIMIT 1", asked).object == "public.tenant_of"
+        assert objections("SELECT id FROM orders LIMIT 1", asked) == []
+        assert objections("DELETE FROM shipments WHERE id = 1", asked) == []
+
+
+class TestUnknownNames:
+    @pytest.mark.parametrize(
+        ("sql", "rule", "sqlstate", "hint", "suggestion"),
+        [
+            ("SELECT id FROM customer", "unknown-relation", None, "Use customers instead.", "customers"),
+            ("SELECT id FROM public.order", "unknown-relation", None, "orders", "orders"),
+            ("SELECT custmer_id FROM orders", "unknown-column", "42703", "customer_id", "orders.customer_id"),
+            (
+                "SELECT o.country FROM orders o JOIN customers c ON c.id = o.customer_id",
+                "unknown-column",
+                "42703",
+                "country exists on customers (alias c), which is already in the query: write c.country.",
+                "c.country",
+            ),
+            (
+                "SELECT o.country FROM orders o",
+                "unknown-column",
+                "42703",
+                "country exists on customers: join it on customers.id = o.customer_id.",
+                None,
+            ),
+            (
+                "SELECT orders.id FROM orders o",
+                "unknown-column",
+                "42P01",
+                "exists on orders (alias o)",
+                "o.id",
+            ),
+            ("SELECT shipped_on FROM customers", "unknown-column", "42703", "exists on shipments", None),
+            ("SELECT ifnull(notes, '') FROM orders", "unknown-function", None, "coalesce", None),
+            ("SELECT order_totl(1)", "unknown-function", None, "order_total", "order_total"),
+            ("SELECT 1 <~~~> 2", "unknown-function", None, "own operators", None),
+        ],
+    )
+    def test_they_are_refused_with_the_places_where_they_exist(
+        self, sql: str, rule: str, sqlstate: str | None, hint: str, suggestion: str | None
+    ) -> None:
+        found = objection(sql, reader())
+        assert (found.rule, found.sqlstate, found.suggestion) == (rule, sqlstate, suggestion)
+        assert hint in found.hint
+        assert found.position
+        assert found.repairable
+
+    def test_one_repair_is_open(self) -> None:
+        decision = judge("SELECT custmer_id FROM orders LIMIT 1", reader())
+        assert isinstance(decision, Reject)
+        assert decision.repair.allowed
+
+    @pytest.mark.parametrize(
+        ("sql", "hidden"),
+        [
+            ("SELECT 1 FROM api_key", "api_keys"),
+            ("SELECT 1 FROM card", "cards"),
+            ("SELECT salry FROM employees", "salary"),
+            ("SELECT e.salary_x FROM employees e", "salary"),
+            ("SELECT c.secret FROM customers c", "api_keys"),
+            ("SELECT pan FROM customers", "cards"),
+            ("SELECT secret_sum(1)", "billing"),
+            ("SELECT 1 FROM key_vew", "key_view"),
+        ],
+    )
+    def test_nothing_hidden_is_told(self, sql: str, hidden: str) -> None:
+        for found in objections(sql, reader()):
+            assert found.rule.startswith("unknown-")
+            assert hidden not in f"{found.hint} {found.suggestion}".replace("salary_x", "")
+
+    def test_a_hidden_relation_tells_nothing_of_its_columns(self) -> None:
+        assert rules_of(objections("SELECT no_such FROM api_keys", reader())) == {RELATION}
+
+    @pytest.mark.parametrize(
+        "sql", ["SELECT 1 FROM nowhere", "SELECT no_such FROM orders", "SELECT x.id FROM orders o"]
+    )
+    def test_where_temporary_relations_may_be_the_server_answers_for_relations(self, sql: str) -> None:
+        known = names(temporary=True)
+        assert "unknown-relation" not in rules_of(objections(sql, reader(), known))
+
+    def test_what_is_missing_twice_is_told_once(self) -> None:
+        assert len(objections("SELECT 1 FROM nowhere a, nowhere b LIMIT 1", reader())) == 1
+
+
+class TestInserts:
+    @pytest.mark.parametrize(
+        ("sql", "missing"),
+        [
+            ("INSERT INTO shipments (order_id, carrier) VALUES (5, 'p')", "shipped_on"),
+            ("INSERT INTO shipments (order_id) VALUES (5)", "carrier, shipped_on"),
+            ("INSERT INTO shipments (order_id, carrier, shipped_on) VALUES (5, NULL, 'x')", "carrier"),
+            ("INSERT INTO shipments (order_id, carrier, shipped_on) VALUES (5, DEFAULT, 'x')", "carrier"),
+            ("INSERT INTO shipments DEFAULT VALUES", "order_id, carrier, shipped_on"),
+            ("INSERT INTO shipments (order_id) SELECT id FROM orders WHERE id = 9", "carrier, shipped_on"),
+            ("INSERT INTO shipments VALUES (1, 5, 'p')", "shipped_on"),
+            ("INSERT INTO shipments VALUES (1, 5, 'p', '2025-01-01'), (2, 5, NULL, '2025-01-01')", "carrier"),
+            ("INSERT INTO shipments (order_id) VALUES (5) ON CONFLICT DO NOTHING", "carrier, shipped_on"),
+            ("COPY shipments (order_id, carrier) FROM STDIN", "shipped_on"),
+            (
+                "MERGE INTO shipments s USING orders o ON s.order_id = o.id AND o.id = 5 "
+                "WHEN NOT MATCHED THEN INSERT (order_id, carrier) VALUES (o.id, 'p')",
+                "shipped_on",
+            ),
+        ],
+    )
+    def test_what_a_table_demands_is_missed(self, sql: str, missing: str) -> None:
+        found = objection(sql, writer())
+        assert found.rule == "insert-missing-not-null"
+        assert f"the values of {missing};" in found.hint
+        assert found.halt is Halt.CLASS_NOT_REPAIRABLE
+        assert not found.repairable
+
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "INSERT INTO shipments (order_id, carrier, shipped_on) VALUES (5, 'p', '2025-01-01')",
+            "INSERT INTO shipments (id, order_id, carrier, shipped_on) VALUES (DEFAULT, 5, 'p', $1)",
+            "INSERT INTO shipments SELECT 1, 2, 'p', date '2025-01-01'",
+            "INSERT INTO stamped (id) VALUES (1)",
+            "COPY shipments FROM STDIN",
+        ],
+    )
+    def test_what_is_complete_or_supplied_passes(self, sql: str) -> None:
+        assert objections(sql, writer()) == []
+
+    def test_a_hidden_column_is_not_named(self) -> None:
+        policy = writer(columns="{public.pay: {deny: [salary]}}")
+        found = objection("INSERT INTO pay (employee_id) VALUES (1)", policy)
+        assert "salary" not in found.message + found.hint
+        assert "columns that the policy hides" in found.hint
+
+
+class TestWithoutACatalog:
+    @pytest.mark.parametrize(
+        "sql", ["SELECT 1 FROM orders", "SELECT now()", "SELECT 1 + 1", "SELECT '1'::int", "TABLE orders"]
+    )
+    def test_what_needs_one_is_refused_saying_so(self, sql: str) -> None:
+        decision = decide(reader(), Situation("agent", UnreadCatalog((("public",),), "shop")), parse(sql))
+        assert isinstance(decision, Reject)
+        assert "catalog of database shop cannot be read" in decision.violations[0].message
+        assert not decision.repair.allowed
+
+    @pytest.mark.parametrize("sql", ["SELECT 1", "EXPLAIN SELECT 1", ""])
+    def test_what_needs_none_passes(self, sql: str) -> None:
+        situation = Situation("agent", UnreadCatalog((("public",),), "shop"))
+        assert isinstance(decide(reader(), situation, parse(sql)), Allow)
