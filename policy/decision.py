@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from policy.advisor import conjuncts
+from policy.catalog_names import CatalogNames
 from policy.facts import QueryString
 from policy.model import DANGER, Halt, Mode, Policy, RepairTerms, RuleLevel, StatementClass, Violation
 from policy.names import Names
@@ -54,6 +55,8 @@ class Allow:
     warnings: tuple[Violation, ...] = ()
     observed: tuple[Violation, ...] = ()
     failures: tuple[RuleFailure, ...] = ()
+    catalog_sha256: str | None = None
+    """The snapshot that names were looked up in; None where the decision took none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Reject:
     failures: tuple[RuleFailure, ...] = ()
     cost: Mapping[str, Any] | None = None
     """The price that was too high, as the rejection's Detail tells it."""
+    catalog_sha256: str | None = None
 
 
 Decision = Allow | Reject
@@ -86,11 +90,11 @@ def decide(policy: Policy, situation: Situation, query: QueryString) -> Decision
     violations, failures = _judge(policy, situation, query)
     rejecting = tuple(v for v in violations if v.level is RuleLevel.REJECT)
     warnings = tuple(v for v in violations if v.level is RuleLevel.WARN)
-    statement_class = _statement_class(query)
+    cls, catalog = statement_class(query), _catalog_sha256(situation.names)
     if not rejecting:
-        return Allow(query, statement_class, warnings, failures=failures)
+        return Allow(query, cls, warnings, failures=failures, catalog_sha256=catalog)
     if policy.mode is Mode.OBSERVE:
-        return Allow(query, statement_class, warnings, observed=rejecting, failures=failures)
+        return Allow(query, cls, warnings, rejecting, failures, catalog)
     return replace(refuse(policy, situation.names, query, rejecting), failures=failures)
 
 
@@ -102,10 +106,11 @@ def refuse(
     cost: Mapping[str, Any] | None = None,
 ) -> Reject:
     """The refusal that ``violations`` make, the deciding one first; ``cost`` is the plan's price if asked."""
-    statement_class = _statement_class(query)
-    repair = _repair_terms(policy, names, query, statement_class, violations)
+    cls = statement_class(query)
+    repair = _repair_terms(policy, names, query, cls, violations)
     halt = None if repair.allowed else violations[0].halt
-    return Reject(query, statement_class, violations, repair, halt, cost=cost)
+    catalog = _catalog_sha256(names)
+    return Reject(query, cls, violations, repair, halt, cost=cost, catalog_sha256=catalog)
 
 
 def _judge(
@@ -144,7 +149,11 @@ def _failed(rule: str) -> Violation:
     )
 
 
-def _statement_class(query: QueryString) -> StatementClass:
+def _catalog_sha256(names: Names) -> str | None:
+    return names.catalog.sha256 if isinstance(names, CatalogNames) else None
+
+
+def statement_class(query: QueryString) -> StatementClass:
     """The most dangerous class of the string; ``other`` for text that could not be read."""
     if query.failure is not None:
         return StatementClass.OTHER
@@ -170,7 +179,7 @@ def _repair_terms(
         str(display_name(ref, names)) for facts in query.statements for ref in facts.relations
     )
     predicates = dict.fromkeys(p for facts in query.statements for p in _predicates(facts.sql))
-    return RepairTerms(True, 1, tuple(relations), tuple(predicates))
+    return RepairTerms(True, policy.repair.turns, tuple(relations), tuple(predicates))
 
 
 def _predicates(sql: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from policy import builtin
-from policy.calls import Missing, find_calls
+from policy.calls import find_calls
 from policy.catalog_names import CatalogNames
 from policy.facts import Facts
 from policy.model import Policy, RuleLevel, Violation
@@ -32,6 +32,7 @@ DEFAULT = RuleLevel.REJECT
 SQLSTATE = "42883"
 GOVERNED_BY = "functions"
 
+_OPERATOR = ("Use one of PostgreSQL's own operators.", None)
 _LEAVE_OUT = "Use a function that PostgreSQL has, or leave the call out."
 
 FROM_ELSEWHERE: Mapping[str, str] = MappingProxyType(
@@ -84,7 +85,7 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
     for missing in names.shared(facts, find_calls).missing:
         if missing.what == "type":
             continue
-        hint, suggestion = _advice(missing, names, policy)
+        hint, suggestion = _OPERATOR if missing.ref is None else advice(missing.ref.name, names, policy)
         yield Violation(
             rule=NAME,
             message=f"There is no {missing.what} {missing.spelt}",
@@ -97,10 +98,8 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
         )
 
 
-def _advice(missing: Missing, names: CatalogNames, policy: Policy) -> tuple[str, str | None]:
-    if missing.ref is None:
-        return "Use one of PostgreSQL's own operators.", None
-    wanted = missing.ref.name
+def advice(wanted: str, names: CatalogNames, policy: Policy) -> tuple[str, str | None]:
+    """The next step for a function of a name that does not exist, and what could stand in its place."""
     if wanted in FROM_ELSEWHERE:
         return f"Use {FROM_ELSEWHERE[wanted]}.", None
     near = nearest(wanted, _usable(names, policy))
