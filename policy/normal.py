@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from policy.expressions import Budget, Node, kind_of, names_of
 from policy.facts import RelationRef
-from policy.terms import Fields, Form, Reading, Scope, Terms, conjunction, split
+from policy.terms import UNREAD, Fields, Form, Reading, Scope, Terms, conjunction, split
 
 MAX_NODES: Final = 40_000
 """Nodes a statement may have to get a normal form."""
@@ -25,8 +25,8 @@ class Level(NamedTuple):
     ``target`` is the label of the written relation. ``sources`` are ``("relation", label)``, ``("rows",
     label, level)`` of a sub-select or CTE, and others as they are. ``where`` filters; ``outer`` holds
     ``(kind, labels that may be null, conditions)`` of each outer join; ``items`` are what is selected or
-    assigned. ``bound`` is LIMIT and OFFSET, ``rest`` all else that decides what comes out, ``shown`` what only
-    decides its order or how it is returned.
+    assigned. ``bound`` is LIMIT and OFFSET, ``rest`` all else that decides what comes out, ``shown`` what
+    only decides its order or how it is returned.
     """
 
     tag: str
@@ -77,11 +77,12 @@ _SELECT_READ: Final = frozenset(
 def levels(
     tree: Node,
     relation_name: Callable[[RelationRef], str],
-    reading: Reading = Reading(),
+    reading: Reading = UNREAD,
     max_nodes: int = MAX_NODES,
 ) -> tuple[Level, ...]:
-    """The levels of the statement ``tree`` that stand on their own: writes of its CTEs, then itself, then what
-    is wrapped around it (EXPLAIN, DECLARE …).
+    """The levels of the statement ``tree`` that stand on their own.
+
+    Writes of its CTEs come first, then itself, then what is wrapped around it (EXPLAIN, DECLARE …).
 
     () for a statement that has none. Raises ``TooLarge``.
     """

@@ -99,23 +99,31 @@ class Reading:
 
     ``parameters`` are the values bound to ``$1`` …, () where they are not known. ``fault_at`` is the place
     (bytes from the start of the statement, from 0) of what was refused: the form there is wrapped as
-    ``("fault", form)``; ``values_at_fault`` wraps every bound value.
+    ``("fault", form)``; ``values_at_fault`` wraps every bound value, ``calls_at_fault`` every call of a
+    function of these names.
     """
 
     parameters: tuple[Parameter, ...] = ()
     fault_at: int | None = None
     values_at_fault: bool = False
+    calls_at_fault: frozenset[str] = frozenset()
+
+
+UNREAD: Final = Reading()
 
 
 class Terms:
-    """Makes forms of expressions. Raises ``TooLarge`` once ``budget`` is spent. ``select`` makes the form of a
-    sub-select."""
+    """Makes forms of expressions. Raises ``TooLarge`` once ``budget`` is spent.
+
+    ``select`` makes the form of a sub-select.
+    """
 
     def __init__(self, budget: Budget, reading: Reading, select: Callable[[Fields, Scope], Form]) -> None:
         self._budget = budget
         self._parameters = reading.parameters
         self._fault_at = reading.fault_at
         self._values_at_fault = reading.values_at_fault
+        self._calls_at_fault = reading.calls_at_fault
         self._select = select
 
     def conjuncts(self, node: Node | None, scope: Scope) -> tuple[Form, ...]:
@@ -298,7 +306,9 @@ class Terms:
         plain = name[1:] if name[0] == "pg_catalog" and len(name) > 1 else name
         rest = {k: v for k, v in fields.items() if k not in ("funcname", "args")}
         args = tuple(self.value(arg, scope) for arg in fields.get("args", ()))
-        return ("call", ".".join(plain), args, self.generic(rest, scope))
+        form: Form = ("call", ".".join(plain), args, self.generic(rest, scope))
+        elsewhere = fields.get("location") != self._fault_at
+        return ("fault", form) if name[-1] in self._calls_at_fault and elsewhere else form
 
     def _sub_value(self, fields: Fields, scope: Scope) -> Form:
         inner = selected_value(fields["subselect"]) if fields["subLinkType"] == "EXPR_SUBLINK" else None

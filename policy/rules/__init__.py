@@ -23,11 +23,13 @@ from policy.rules import (
     column_not_allowed,
     cost_over_limit,
     delete_without_where,
+    dummy_literal,
     function_not_allowed,
     insert_missing_not_null,
     multiple_statements,
     not_understood,
     relation_not_allowed,
+    repair_halted,
     server_file,
     setting_not_allowed,
     side_effect_function,
@@ -102,12 +104,12 @@ then what the agent may not touch, then what does not exist, then how the statem
 
 PLAN_RULES: tuple[PlanRule, ...] = (unpriceable, cost_over_limit)
 
-BY_NAME: Mapping[str, RulePage] = MappingProxyType(
-    {rule.NAME: rule for rule in (*STRING_RULES, *RULES, *PLAN_RULES)}
-)
-PRECEDENCE: Mapping[str, int] = MappingProxyType(
-    {rule.NAME: place for place, rule in enumerate((*STRING_RULES, *RULES, *PLAN_RULES))}
-)
+LEDGER_RULES: tuple[RulePage, ...] = (repair_halted, dummy_literal)
+"""Rules about a statement and the refusal it answers (``ledger``): whoever asks it words them."""
+
+_ALL: tuple[RulePage, ...] = (*STRING_RULES, *RULES, *PLAN_RULES, *LEDGER_RULES)
+BY_NAME: Mapping[str, RulePage] = MappingProxyType({rule.NAME: rule for rule in _ALL})
+PRECEDENCE: Mapping[str, int] = MappingProxyType({rule.NAME: place for place, rule in enumerate(_ALL)})
 """not-understood has two places and takes the later: a statement's purpose comes before its spelling."""
 CONFIGURABLE = frozenset(name for name, rule in BY_NAME.items() if rule.GOVERNED_BY == "rules")
 """The names that ``rules:`` of a policy may give a level."""

@@ -9,7 +9,16 @@ import pytest
 from policy import levels
 from policy.decision import Allow
 from policy.model import Policy, Violation
-from policy.rules import BY_NAME, CONFIGURABLE, PLAN_RULES, PRECEDENCE, RULES, STRING_RULES, page
+from policy.rules import (
+    BY_NAME,
+    CONFIGURABLE,
+    LEDGER_RULES,
+    PLAN_RULES,
+    PRECEDENCE,
+    RULES,
+    STRING_RULES,
+    page,
+)
 from tests.policy.rules.judging import READER, WRITER, judge, policy_of, violations
 from tests.policy.rules.schema import objections
 
@@ -91,7 +100,7 @@ def test_every_page_is_printed_for_its_name_alone() -> None:
 
 
 def test_precedence_ranks_every_rule_once() -> None:
-    assert set(PRECEDENCE) == {rule.NAME for rule in (*STRING_RULES, *RULES, *PLAN_RULES)}
+    assert set(PRECEDENCE) == {rule.NAME for rule in (*STRING_RULES, *RULES, *PLAN_RULES, *LEDGER_RULES)}
     assert len(set(PRECEDENCE.values())) == len(PRECEDENCE)
 
 

@@ -1,0 +1,179 @@
+"""Who has a turn left: the lineages of a process, and the seam for stores that several processes share.
+
+Owns the ``Ledger`` protocol, the steps common to every store, and ``MemoryLedger`` for one process;
+``ledger_sqlite`` serves the workers of one machine. A store for several machines would be a third ``_change``
+and ``has_open``; there is none yet. Knows nothing of sockets: a scope and a connection are opaque texts
+(``lineage.scope_key``).
+
+A turn is taken when the statement is let through, not when it is done, so that of two workers with the same
+repair one is refused. A repair whose outcome is never told keeps its turn.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, Protocol
+
+from policy.lineage import (
+    CloseOut,
+    Considered,
+    Lineage,
+    NotAnAnswer,
+    Outcome,
+    Repair,
+    after,
+    reweigh,
+    weigh,
+)
+from policy.model import RepairRules
+from policy.repair import Attempt, Finding
+
+MAX_LINEAGES: Final = 256
+"""Lineages of one scope. Beyond it the oldest that still has its turn gives way, then the oldest."""
+
+Lineages = dict[str, Lineage]
+
+
+class LedgerUnavailableError(Exception):
+    """The store cannot be reached or read, so nobody knows whose turn it is: no repair is let through."""
+
+
+class Ledger(Protocol):
+    """Turns of repairs. ``now`` is in seconds since the epoch. All may raise ``LedgerUnavailableError``."""
+
+    def has_open(self, scope: str) -> bool:
+        """Whether ``consider`` could say anything but ``NotAnAnswer`` for ``scope``; cheap."""
+        ...
+
+    def open(
+        self,
+        scope: str,
+        connection: str,
+        first: Attempt,
+        finding: Finding,
+        *,
+        now: float,
+        rules: RepairRules,
+        watch: bool = False,
+    ) -> str | None:
+        """Open a lineage for the refusal of ``first``; its id, or None where ``rules`` grant no turn.
+
+        ``watch`` for one that grants no repair (``lineage.watches``).
+        Only for a refusal that is no answer itself: what ``consider`` called a repair or halted opens none.
+        """
+        ...
+
+    def consider(self, scope: str, connection: str, made: Attempt, now: float) -> Considered:
+        """What ``made`` is to the open lineages, before it is let through. Takes the turn it needs.
+
+        To be asked whatever the gate says of the statement: a repair that the gate rejects has had its turn.
+        """
+        ...
+
+    def recheck(self, repair: Repair, made: Attempt, now: float) -> Considered:
+        """Compare a repair again whose values are now bound. Takes no further turn."""
+        ...
+
+    def settled(self, repair: Repair, outcome: Outcome, now: float) -> CloseOut | None:
+        """Say what became of a repair; the close-out record where that ended its lineage."""
+        ...
+
+
+class Book(ABC):
+    """What every store does alike, within an exclusive change of one scope's lineages."""
+
+    @abstractmethod
+    def _change(self, scope: str, now: float) -> AbstractContextManager[Lineages]:
+        """The lineages of ``scope`` that are not over at ``now``, to be changed by nobody else meanwhile."""
+
+    @abstractmethod
+    def has_open(self, scope: str) -> bool: ...
+
+    def open(
+        self,
+        scope: str,
+        connection: str,
+        first: Attempt,
+        finding: Finding,
+        *,
+        now: float,
+        rules: RepairRules,
+        watch: bool = False,
+    ) -> str | None:
+        if rules.turns < 1:
+            return None
+        made = Lineage(
+            id=secrets.token_hex(8),
+            scope=scope,
+            connection=connection,
+            first=first,
+            finding=finding,
+            opened=now,
+            until=now + rules.window_s,
+            turns_left=0 if watch else rules.turns,
+            watch=watch,
+        )
+        with self._change(scope, now) as lineages:
+            while len(lineages) >= MAX_LINEAGES:
+                del lineages[min(lineages.values(), key=_first_to_go).id]
+            lineages[made.id] = made
+        return made.id
+
+    def consider(self, scope: str, connection: str, made: Attempt, now: float) -> Considered:
+        if not self.has_open(scope):
+            return NotAnAnswer()
+        with self._change(scope, now) as lineages:
+            considered, changed = weigh(lineages.values(), connection, made, now)
+            if changed is not None:
+                lineages[changed.id] = changed
+        return considered
+
+    def recheck(self, repair: Repair, made: Attempt, now: float) -> Considered:
+        with self._change(repair.scope, now) as lineages:
+            considered, changed = reweigh(lineages.get(repair.lineage), made, now)
+            if changed is not None:
+                lineages[changed.id] = changed
+        return considered
+
+    def settled(self, repair: Repair, outcome: Outcome, now: float) -> CloseOut | None:
+        with self._change(repair.scope, now) as lineages:
+            lineage = lineages.get(repair.lineage)
+            if lineage is None:
+                return None
+            kept, record = after(lineage, outcome, now)
+            if kept is None:
+                del lineages[lineage.id]
+            else:
+                lineages[kept.id] = kept
+        return record
+
+
+class MemoryLedger(Book):
+    """Lineages of one process. ``has_open`` is one look-up."""
+
+    def __init__(self) -> None:
+        self._scopes: dict[str, Lineages] = {}
+        self._lock = threading.Lock()
+
+    def has_open(self, scope: str) -> bool:
+        return scope in self._scopes
+
+    @contextmanager
+    def _change(self, scope: str, now: float) -> Iterator[Lineages]:
+        with self._lock:
+            known = self._scopes.get(scope, {})
+            lineages = {key: each for key, each in known.items() if each.until > now}
+            yield lineages
+            lineages = {key: each for key, each in lineages.items() if each.until > now}
+            if lineages:
+                self._scopes[scope] = lineages
+            else:
+                self._scopes.pop(scope, None)
+
+
+def _first_to_go(lineage: Lineage) -> tuple[bool, float]:
+    return lineage.turns_left <= 0, lineage.opened

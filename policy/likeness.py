@@ -1,0 +1,120 @@
+"""Is this the refused statement spelt anew, or other work on the same tables?
+
+Owns the measure by which a later statement is taken for a repair where nothing else tells: on another
+connection, and for reads everywhere. Agents look around between a rejection and its repair, and work in
+parallel; taking such a statement for a repair would refuse it for what it never meant to keep. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from policy.expressions import TooLarge
+from policy.implication import Reasoning, contradict
+from policy.model import StatementClass
+from policy.normal import Level
+from policy.repair import Attempt, Finding, assigned, readings, replacements
+from policy.terms import Form
+
+ALIKE: Final = 0.75
+"""The mean likeness of relations, conditions and items from which a statement is taken for the same one."""
+ALIKE_EACH: Final = 0.5
+"""What each of the three must reach as well."""
+MAX_FEATURES: Final = 64
+"""Select items, assignments or conditions of a statement that are compared."""
+MAX_LIKELY: Final = 8
+"""Ways to read its faulty names that are tried."""
+
+
+def recognisable(first: Attempt, finding: Finding, second: Attempt) -> bool:
+    """True when ``second`` is ``first`` spelt anew, mended or not, rather than other work on its tables.
+
+    Three overlaps are taken: of relations, of conditions, of what is selected, assigned or inserted; each is
+    the share of common members in the larger set, 1 where both are empty. The faulty names count as whatever
+    stands for them, in the select list only if that was offered or is like them. Recognised is what reaches
+    ``ALIKE_EACH`` in each and ``ALIKE`` in their mean, and holds no expression to constants that the first
+    does not have: the same statement about another row is another statement.
+    """
+    if not first.readable:
+        return _share_words(first.words, second.words) >= ALIKE_EACH
+    if not first.decided:
+        return first.digest == second.digest
+    return _does_the_same(first, second) and _reads_alike(first, finding, second)
+
+
+def _does_the_same(first: Attempt, second: Attempt) -> bool:
+    return second.decided and second.readable and second.runs is first.runs and second.writes is first.writes
+
+
+def _share_words(ours: Sequence[str], theirs: Sequence[str]) -> float:
+    mine, its = set(ours), set(theirs)
+    return len(mine & its) / max(len(mine | its), 1)
+
+
+def _reads_alike(first: Attempt, finding: Finding, second: Attempt) -> bool:
+    likely = islice(readings(first, finding, second), MAX_LIKELY)
+    try:
+        return any(_alike(reading, first, finding, second) for reading in likely)
+    except (TooLarge, RecursionError):
+        return False
+
+
+def _alike(reading: Sequence[Level], first: Attempt, finding: Finding, second: Attempt) -> bool:
+    ours, theirs = _conditions(reading), _conditions(second.levels)
+    mine, its = _items(reading), _items(second.levels)
+    inserts = first.statement_class is StatementClass.INSERT
+    if contradict(ours, theirs) or (inserts and _other_values(mine, its)):
+        return False
+    replaced = replacements(first, finding, second) or {}
+    before = {replaced.get(name, name) for name, _ in first.relations}
+    after = {name for name, _ in second.relations}
+    shares = (
+        len(before & after) / max(len(before), len(after), 1) if before or after else 1.0,
+        _share(ours, theirs),
+        # An UPDATE that comes back as a DELETE assigns nothing.
+        _share(mine, its) if second.statement_class is first.statement_class else 1.0,
+    )
+    return min(shares) >= ALIKE_EACH and sum(shares) / len(shares) >= ALIKE
+
+
+def _conditions(forms: Sequence[Level]) -> list[Form]:
+    return [c for lvl in forms for c in (*lvl.where, *lvl.having, *(o[2] for o in lvl.outer))][:MAX_FEATURES]
+
+
+def _items(forms: Sequence[Level]) -> list[Form]:
+    return [item for lvl in forms for item in (*lvl.items, *_selected(lvl))][:MAX_FEATURES]
+
+
+def _selected(level: Level) -> Iterator[Form]:
+    if level.action == "insert":
+        yield from (item for item in assigned(level) if item not in level.items)
+    elif level.action.startswith("SETOP"):
+        yield from level.sources
+
+
+def _share(ours: Sequence[Form], theirs: Sequence[Form]) -> float:
+    if not ours and not theirs:
+        return 1.0
+    reasoning = Reasoning()
+    left = list(theirs)
+    common = 0
+    for form in ours:
+        place = next((at for at, other in enumerate(left) if reasoning.same(form, other)), None)
+        if place is not None:
+            common += 1
+            del left[place]
+    return common / max(len(ours), len(theirs))
+
+
+def _other_values(ours: Sequence[Form], theirs: Sequence[Form]) -> bool:
+    """Whether two INSERTs give one column other constants: then they are about other rows."""
+    reasoning = Reasoning()
+    values: dict[Any, list[Form]] = {}
+    for item in ours:
+        values.setdefault(item[1], []).append(item[2])
+    return any(
+        item[1] in values and not any(reasoning.same(one, item[2]) for one in values[item[1]])
+        for item in theirs
+    )

@@ -1,0 +1,328 @@
+"""One refused statement and what may still answer it: pure values and the turn they take.
+
+Owns ``Lineage``, what counts as an answer (``answers``), and what an answer does to the lineage (``weigh``,
+``after``). A lineage opens at a repairable rejection, or at an engine's error of class 22, 23 or 42 under a
+class whose row has ``repair: once``, and lives for the policy's window. Where lineages are kept is
+``ledger``.
+
+On the connection that was refused, the next write on the same target answers, in whatever class; where the
+target itself was at fault, the next write of the same class, whatever its target. On other connections of the
+scope, and for reads everywhere, only a statement answers that is recognisably the same (``likeness``). All
+else passes, costs no turn and is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from policy.facts import Use
+from policy.likeness import recognisable
+from policy.model import Halt, Policy, RepairRules, RepairScope, StatementClass
+from policy.normal import thawed
+from policy.repair import MISSING_VALUE, Attempt, Fault, Finding, compare, dummy_literal
+
+REPAIRABLE_ERRORS: Final = ("22", "23", "42")
+"""SQLSTATE classes of the engine that a class with ``repair: once`` may repair: data, constraints, names and
+syntax."""
+_NOT_TRIED: Final = frozenset({"25P02", "40001", "40P01"})
+"""in_failed_sql_transaction, serialization_failure, deadlock_detected: they say nothing of the statement."""
+
+
+class Outcome(StrEnum):
+    """What became of a repair that was let through."""
+
+    PASSED = "passed"
+    REJECTED = "rejected"
+    """By the gate."""
+    FAILED = "failed"
+    """In the engine."""
+    NOT_TRIED = "not_tried"
+    """The engine had no part in it, or not because of the statement: the turn is given back."""
+
+
+def outcome_of(sqlstate: str | None) -> Outcome:
+    """The outcome that an ErrorResponse of the engine is; None stands for success."""
+    if sqlstate is None:
+        return Outcome.PASSED
+    return Outcome.NOT_TRIED if sqlstate in _NOT_TRIED else Outcome.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """A refused statement with its turns.
+
+    ``turns_left`` does not count those in flight, ``turns_taken`` does. Times are in seconds since the epoch.
+    ``answered`` are the targets of its answers so far; ``halt`` is what the last of them was halted for.
+    ``watch`` is True where no repair was granted, and only a placeholder is looked out for: an INSERT that
+    lacked a value may come with it as a statement of its own, not with a made-up one.
+    """
+
+    id: str
+    scope: str
+    connection: str
+    first: Attempt
+    finding: Finding
+    opened: float
+    until: float
+    turns_left: int
+    turns_taken: int = 0
+    answered: frozenset[str] = frozenset()
+    halt: Halt | None = None
+    watch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CloseOut:
+    """How a lineage ended, for the audit. ``halt`` None: repaired. ``sandbox_error`` is a clone's, if asked.
+
+    ``turns`` counts those taken; times are seconds since the epoch.
+    """
+
+    lineage: str
+    statement_class: StatementClass
+    reasons: tuple[str, ...]
+    turns: int
+    halt: Halt | None
+    opened: float
+    closed: float
+    sandbox_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotAnAnswer:
+    """The statement answers no refusal; it stands for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """The statement is the repair of ``lineage`` and has its turn; say with ``settled`` what became of it."""
+
+    scope: str
+    lineage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Halted:
+    """The statement answers ``lineage`` and is refused. ``record`` is set where this ended the lineage."""
+
+    halt: Halt
+    lineage: str
+    record: CloseOut | None = None
+
+
+Considered = NotAnAnswer | Repair | Halted
+
+
+def scope_key(rules: RepairRules, agent: str, database: str, application: str, connection: str) -> str:
+    """Where the answers to a refusal are looked for. ``application`` is the name given at start-up."""
+    narrowed = {RepairScope.APPLICATION: application, RepairScope.CONNECTION: connection}
+    parts = (rules.scope, agent, database, narrowed.get(rules.scope, ""))
+    # Names may hold any character but a zero.
+    return "\0".join(parts)
+
+
+def may_open(policy: Policy, statement_class: StatementClass, sqlstate: str) -> bool:
+    """Whether an engine's error opens a lineage."""
+    return (
+        policy.repair.turns >= 1
+        and policy.row(statement_class).repair_once
+        and sqlstate[:2] in REPAIRABLE_ERRORS
+    )
+
+
+def watches(policy: Policy, statement_class: StatementClass, finding: Finding) -> bool:
+    """Whether a rejection that grants no repair opens a lineage that watches for placeholders."""
+    return (
+        policy.repair.turns >= 1
+        and policy.row(statement_class).repair_once
+        and MISSING_VALUE in finding.reasons
+    )
+
+
+def answers(lineage: Lineage, connection: str, made: Attempt) -> bool:
+    """Whether ``made``, sent on ``connection``, answers ``lineage``."""
+    first = lineage.first
+    if connection != lineage.connection or not first.writes:
+        return recognisable(first, lineage.finding, made)
+    if not made.writes or not made.runs:
+        return False
+    if made.targets & (first.targets | lineage.answered):
+        return True
+    at_fault = [fault for fault in lineage.finding.relations if fault.name in first.targets]
+    if not at_fault or made.statement_class is not first.statement_class:
+        return False
+    # Once its turn is spent, work on other targets is work of its own, unless it is the same under any name.
+    return lineage.turns_left > 0 or _same_elsewhere(lineage, at_fault, made)
+
+
+def _same_elsewhere(lineage: Lineage, at_fault: Iterable[Fault], made: Attempt) -> bool:
+    faults = tuple(Fault(fault.name, tuple(sorted(made.targets))) for fault in at_fault)
+    return recognisable(lineage.first, replace(lineage.finding, relations=faults), made)
+
+
+def weigh(
+    lineages: Iterable[Lineage], connection: str, made: Attempt, now: float
+) -> tuple[Considered, Lineage | None]:
+    """What ``made`` is to ``lineages``, and the lineage that this changes.
+
+    A spent lineage that it answers comes before one with a turn left, this connection's before others', the
+    newest before older ones.
+    """
+    ranked = sorted(
+        (lineage for lineage in lineages if lineage.until > now),
+        key=lambda each: (each.turns_left > 0 or each.watch, each.connection != connection, -each.opened),
+    )
+    lineage = next((each for each in ranked if answers(each, connection, made)), None)
+    if lineage is None:
+        return NotAnAnswer(), None
+    if lineage.watch:
+        return _watched(lineage, made, now)
+    if lineage.turns_left <= 0:
+        return Halted(Halt.REPAIR_BUDGET_EXHAUSTED, lineage.id), None
+    taken = replace(
+        lineage,
+        turns_left=lineage.turns_left - 1,
+        turns_taken=lineage.turns_taken + 1,
+        answered=lineage.answered | made.targets,
+    )
+    halt = compare(lineage.first, lineage.finding, made)
+    if halt is None:
+        return Repair(lineage.scope, lineage.id), taken
+    halted = replace(taken, halt=halt)
+    return Halted(halt, lineage.id, _record(halted, now)), halted
+
+
+def _watched(lineage: Lineage, made: Attempt, now: float) -> tuple[Considered, Lineage | None]:
+    """A watch ends with the INSERT that has a value of its own, which it is no repair to send."""
+    halt = dummy_literal(lineage.first, lineage.finding, made)
+    if halt is None:
+        return NotAnAnswer(), replace(lineage, until=now)
+    halted = replace(lineage, halt=halt)
+    return Halted(halt, lineage.id, _record(halted, now)), halted
+
+
+def reweigh(lineage: Lineage | None, made: Attempt, now: float) -> tuple[Considered, Lineage | None]:
+    """The same for a repair that has its turn and now has its values as well.
+
+    A lineage that is gone has let its repair pass already: the statement stands for itself.
+    """
+    if lineage is None:
+        return NotAnAnswer(), None
+    halt = compare(lineage.first, lineage.finding, made)
+    if halt is None:
+        return Repair(lineage.scope, lineage.id), None
+    halted = replace(lineage, halt=halt)
+    return Halted(halt, lineage.id, _record(halted, now)), halted
+
+
+def after(lineage: Lineage, outcome: Outcome, now: float) -> tuple[Lineage | None, CloseOut | None]:
+    """The lineage once its repair's outcome is known, None where it is closed; and the record if it ended."""
+    if outcome is Outcome.PASSED:
+        return None, _record(replace(lineage, halt=None), now, repaired=True)
+    if outcome is Outcome.NOT_TRIED:
+        return replace(lineage, turns_left=lineage.turns_left + 1, turns_taken=lineage.turns_taken - 1), None
+    failed = replace(lineage, halt=Halt.REPAIR_BUDGET_EXHAUSTED)
+    return failed, _record(failed, now)
+
+
+def _record(lineage: Lineage, now: float, repaired: bool = False) -> CloseOut | None:
+    if lineage.turns_left > 0 and not repaired:
+        return None
+    return CloseOut(
+        lineage=lineage.id,
+        statement_class=lineage.first.statement_class,
+        reasons=lineage.finding.reasons,
+        turns=lineage.turns_taken,
+        halt=lineage.halt,
+        opened=lineage.opened,
+        closed=now,
+    )
+
+
+# As JSON --------------------------------------------------------------------------------------------------
+
+
+def to_json(lineage: Lineage) -> dict[str, Any]:
+    """``lineage`` in values that JSON has."""
+    first, finding = lineage.first, lineage.finding
+    return {
+        "id": lineage.id,
+        "scope": lineage.scope,
+        "connection": lineage.connection,
+        "opened": lineage.opened,
+        "until": lineage.until,
+        "turns_left": lineage.turns_left,
+        "turns_taken": lineage.turns_taken,
+        "answered": sorted(lineage.answered),
+        "halt": lineage.halt,
+        "watch": lineage.watch,
+        "first": {
+            "statement_class": first.statement_class,
+            "classes": sorted(first.classes),
+            "runs": first.runs,
+            "relations": sorted(first.relations),
+            "targets": sorted(first.targets),
+            "levels": first.levels,
+            "words": () if first.readable else first.words,
+            "digest": first.digest,
+            "untied": first.untied,
+            "limited": first.limited,
+            "decided": first.decided,
+            "readable": first.readable,
+        },
+        "finding": {
+            "reasons": finding.reasons,
+            "position": finding.position,
+            "columns": [(fault.name, fault.offered) for fault in finding.columns],
+            "relations": [(fault.name, fault.offered) for fault in finding.relations],
+            "joinable": finding.joinable,
+            "missing": finding.missing,
+            "functions": finding.functions,
+            "values": finding.values,
+        },
+    }
+
+
+def from_json(body: Mapping[str, Any]) -> Lineage:
+    """The lineage that ``to_json`` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+    first, finding = body["first"], body["finding"]
+    return Lineage(
+        id=body["id"],
+        scope=body["scope"],
+        connection=body["connection"],
+        opened=body["opened"],
+        until=body["until"],
+        turns_left=body["turns_left"],
+        turns_taken=body["turns_taken"],
+        answered=frozenset(body["answered"]),
+        halt=None if body["halt"] is None else Halt(body["halt"]),
+        watch=body["watch"],
+        first=Attempt(
+            **{
+                **first,
+                "statement_class": StatementClass(first["statement_class"]),
+                "classes": frozenset(map(StatementClass, first["classes"])),
+                "relations": frozenset((name, Use(use)) for name, use in first["relations"]),
+                "targets": frozenset(first["targets"]),
+                "levels": thawed(first["levels"]),
+                "words": tuple(first["words"]),
+            }
+        ),
+        finding=Finding(
+            reasons=tuple(finding["reasons"]),
+            position=finding["position"],
+            columns=_faults(finding["columns"]),
+            relations=_faults(finding["relations"]),
+            joinable=tuple(finding["joinable"]),
+            missing=tuple(finding["missing"]),
+            functions=tuple(finding["functions"]),
+            values=finding["values"],
+        ),
+    )
+
+
+def _faults(pairs: Iterable[tuple[str, list[str]]]) -> tuple[Fault, ...]:
+    return tuple(Fault(name, tuple(offered)) for name, offered in pairs)
