@@ -18,16 +18,16 @@ SMALL_MESSAGE: Final = 10_000
 """What PostgreSQL allows a message without a text or a value, in bytes."""
 LARGEST: Final = (1 << 30) - 1
 """What PostgreSQL allows any message, in bytes."""
-HELD_LIMIT: Final = 1 << 20
-"""The longest backend message that is kept back to be read whole, in bytes."""
+HELD_LIMIT: Final = 1 << 25
+"""The longest backend message that is kept back to be read whole, in bytes: errors quote bound values."""
 
 COPY_DATA: Final = 0x64
 DATA_ROW: Final = 0x44
 
 _LARGE: Final = frozenset(b"QPBF")
 _SMALL: Final = frozenset(b"DCEHSXcf")
-_HELD: Final = frozenset(b"EZCSNA")
-"""Backend messages whose body the session reads: error, status, tag, parameter, notice, notification."""
+_HELD: Final = frozenset(b"EZCS")
+"""Backend messages whose body the session reads: error, status, tag, parameter."""
 _ROWS: Final = (DATA_ROW, COPY_DATA)
 
 
@@ -176,9 +176,18 @@ class BackendFrames:
         self.row_bytes: int = 0
         self.capture: bool = False
         self._skip: int = 0
+        self._parts: list[bytes] = []
+        self._missing: int = 0
 
     def feed(self, chunk: bytes) -> None:
-        if self.tail < len(self.data):
+        if self._missing > 0:
+            # A long message that is held arrives in many chunks: joined once, when it is whole.
+            self._parts.append(chunk)
+            self._missing -= len(chunk)
+            chunk = b"" if self._missing > 0 else b"".join(self._parts)
+            if self._missing <= 0:
+                self._parts = []
+        elif self.tail < len(self.data):
             chunk = self.data[self.tail :] + chunk
         self.data = chunk
         self.end = 0
@@ -200,7 +209,7 @@ class BackendFrames:
                 self.tail = size
                 return 0
             if size - start < HEADER:
-                return self._keep(start)
+                return self._keep(start, 0)
             kind = data[start]
             length = int.from_bytes(data[start + 1 : start + 5], "big")
             if length < 4 or length > LARGEST + 4:
@@ -214,7 +223,7 @@ class BackendFrames:
             if end > size and (self.capture or kind in _HELD):
                 if length > HELD_LIMIT:
                     raise FramingError(f"{length} bytes in a message the proxy must read", "54000")
-                return self._keep(start)
+                return self._keep(start, end - size)
             self.start = start
             self.body = start + HEADER
             self.end = end
@@ -225,7 +234,11 @@ class BackendFrames:
         """True while the rest of a message already begun is still to pass: nothing may be put in between."""
         return self._skip > 0
 
-    def _keep(self, start: int) -> int:
+    def _keep(self, start: int, missing: int) -> int:
+        """Hold what begins at ``start``, until ``missing`` more bytes are there where that many are known."""
         self.end = start
         self.tail = start
+        if missing > 0:
+            self._parts = [self.data[start:]]
+            self._missing = missing
         return 0

@@ -962,3 +962,13 @@ def test_what_waits_behind_a_held_statement_is_bounded() -> None:
     assert not full(subject)
     subject.from_frontend(query("x" * 60_000))
     assert full(subject)
+
+
+def test_an_error_of_megabytes_passes_whole_and_long_notices_as_they_come() -> None:
+    long = error("22P02", "x" * 3_000_000)
+    played = play([("F", query("a")), ("B", long + ready())], size=65_536)
+    assert played.to_frontend == long + ready()
+    assert played.records[0].sqlstate == "22P02"
+    subject, told = session(), Played()
+    told.take(subject.from_backend(wire.encode_notice({"message": "n" * 100_000})[:50_000]))
+    assert len(told.to_frontend) == 50_000
