@@ -15,6 +15,8 @@ from proxy.gate import Price, Ruling
 
 MAX_NAMES: Final = 10_000
 """Statements, portals and cursors per connection."""
+MAX_TEXT: Final = 1 << 26
+"""Bytes of the texts of all prepared statements of a connection: one may have a megabyte."""
 
 
 class Prepared(NamedTuple):
@@ -124,11 +126,14 @@ AnyChange = Change[Prepared] | Change[Portal] | Change[Cursor]
 class Names:
     """The prepared statements, portals and cursors of one connection, by name (b"" is the unnamed one)."""
 
-    def __init__(self, limit: int = MAX_NAMES) -> None:
+    def __init__(self, limit: int = MAX_NAMES, text_limit: int = MAX_TEXT) -> None:
         self._statements: dict[bytes, Change[Prepared]] = {}
         self._portals: dict[bytes, Change[Portal]] = {}
         self._cursors: dict[bytes, Change[Cursor]] = {}
         self._limit = limit
+        self._text_limit = text_limit
+        self._text_bytes = 0
+        """Of all texts prepared since they were last added up: what was dropped since is in it."""
         self._segment = 0
 
     def next_segment(self) -> None:
@@ -166,6 +171,9 @@ class Names:
     def prepare(self, name: bytes, prepared: Prepared) -> Change[Prepared]:
         """Parse or PREPARE was forwarded."""
         self._make_room(name in self._statements)
+        self._text_bytes += len(prepared.ruling.text)
+        if self._text_bytes > self._text_limit:
+            self._add_up(len(prepared.ruling.text))
         return Change(self._statements, name, prepared, self._segment)
 
     def forget(self, name: bytes) -> Change[Prepared]:
@@ -208,6 +216,12 @@ class Names:
             }
             self._cursors.clear()
             self._cursors.update(held)
+
+    def _add_up(self, more: int) -> None:
+        live = (change.meaning for change in self._statements.values())
+        self._text_bytes = more + sum(len(found.ruling.text) for found in live if found is not None)
+        if self._text_bytes > self._text_limit:
+            raise TooManyNames(f"more than {self._text_limit} bytes of prepared statements on one connection")
 
     def _make_room(self, known: bool) -> None:
         if not known and len(self._statements) + len(self._portals) + len(self._cursors) >= self._limit:

@@ -14,9 +14,18 @@ from proxy.gate import Ruling
 from proxy.prepared import AnyChange, Names, Portal, Prepared, TooManyNames
 
 
+class Word(str):
+    """A stand-in for a ruling: of those they carry, names look at the length of the text alone."""
+
+    __slots__ = ()
+
+    @property
+    def text(self) -> bytes:
+        return self.encode()
+
+
 def ruling(word: str) -> Ruling:
-    """A stand-in: names carry rulings and never look at them."""
-    return cast(Ruling, word)
+    return cast(Ruling, Word(word))
 
 
 def prepared(word: str) -> Prepared:
@@ -205,3 +214,14 @@ def test_a_settled_change_keeps_nothing_alive() -> None:
         change = names.prepare(b"", prepared(word))
         change.settle()
     assert change.before is None
+
+
+def test_texts_of_live_statements_are_bounded() -> None:
+    names = Names(text_limit=10)
+    for _ in range(5):
+        names.prepare(b"", prepared("x" * 4)).settle()
+    names.prepare(b"a", prepared("x" * 5)).settle()
+    with pytest.raises(TooManyNames):
+        names.prepare(b"b", prepared("x" * 2))
+    names.forget(b"a").settle()
+    names.prepare(b"b", prepared("x" * 2)).settle()
