@@ -458,6 +458,7 @@ def _decision_members(decision: Decision, statements: Statements) -> _Members:
             "decision": "allow" if isinstance(decision, Allow) else "reject",
             "rule": refused[0].rule if refused else None,
             "violations": [_violation(v, statements) for v in violations],
+            **({} if decision.catalog_sha256 is None else {"catalog_sha256": decision.catalog_sha256}),
         }
     )
 

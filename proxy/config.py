@@ -152,7 +152,8 @@ class ServerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One configuration, loaded whole. ``audit`` None: no record is kept."""
+    """One configuration, loaded whole. ``audit`` None: no record is kept. ``catalog_login`` is who reads the
+    catalogs; None: the agents' own logins do."""
 
     source: str
     listen: Listen
@@ -160,6 +161,7 @@ class Config:
     agents: Mapping[str, AgentConfig]
     audit: Audit | None = None
     limits: ServerLimits = ServerLimits()
+    catalog_login: Login | None = None
 
     def agent_for(self, user: str) -> AgentConfig | None:
         """The agent that the startup packet's user name picks: its own entry, else ``*``'s, else none."""
@@ -197,7 +199,7 @@ def read_config(text: bytes | str, source: str, folder: Path, environ: Mapping[s
 
 
 _NOT_OFFERED = "is not offered by this version"
-_SECTIONS = ("version", "listen", "backend", "agents", "audit", "ledger", "limits")
+_SECTIONS = ("version", "listen", "backend", "agents", "catalog", "audit", "ledger", "limits")
 _SECRET_KEYS = dict.fromkeys(
     ("password", "pass", "passwd", "secret"),
     "a secret never stands in the file; put it in the environment and name the variable with password_env",
@@ -226,6 +228,7 @@ class _Reading:
             agents=MappingProxyType(fields.get("agents", self._agents, {})),
             audit=fields.maybe("audit", self._audit),
             limits=fields.get("limits", _limits, ServerLimits()),
+            catalog_login=fields.maybe("catalog", self._catalog),
         )
 
     def policy_faults(self) -> list[Diagnostic]:
@@ -345,6 +348,9 @@ class _Reading:
             place.fault("this policy cannot be loaded")
             return None
         return loaded
+
+    def _catalog(self, place: Place) -> Login | None:
+        return place.fields(("login",), required=("login",)).maybe("login", self._login)
 
     # What lies outside the file
 

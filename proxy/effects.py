@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from policy.catalog_names import SessionNames
 from policy.decision import Decision
-from policy.names import PathNames
 
 
 class ToFrontend:
@@ -33,16 +33,18 @@ class ToBackend:
 
 class Decide:
     """Have ``text`` judged away from the event loop (``Gate.rule_slowly(text, names)``) and call
-    ``Session.decided`` with the ruling.
+    ``Session.decided`` with the ruling. With ``renew``, first have names that show the schema as it is by now
+    (``Gate.renewed(names.paths)``).
 
     Until then the session is ``held``: the agent's messages wait.
     """
 
-    __slots__ = ("names", "text")
+    __slots__ = ("names", "renew", "text")
 
-    def __init__(self, text: bytes, names: PathNames) -> None:
+    def __init__(self, text: bytes, names: SessionNames, *, renew: bool = False) -> None:
         self.text = text
         self.names = names
+        self.renew = renew
 
 
 class Record:

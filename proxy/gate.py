@@ -17,22 +17,21 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
+from policy.catalog import Catalog
+from policy.catalog_names import CatalogNames, SessionNames, UnreadCatalog
 from policy.cost import Question, judge, question
 from policy.decision import Allow, Decision, Situation, decide, refuse
-from policy.facts import (
-    Facts,
-    SessionAction,
-    SessionRef,
-    SettingHow,
-    SettingRef,
-)
-from policy.model import Mode, Policy, Violation
-from policy.names import PathNames
+from policy.engine_errors import enrich
+from policy.facts import Facts, SessionAction, SessionRef, SettingHow, SettingRef
+from policy.model import Mode, Policy, StatementClass, Violation
+from policy.names import PathNames, SearchPath
 from policy.parse import parse, parse_heavy
 from policy.plan import PlanFormatError, parse_plan
 from policy.rejection import Notice, Rejection, notice
 from policy.rules import unpriceable
 from policy.settings import split_identifiers
+from policy.temporary import may_hold_temporary
+from proxy.catalogs import CatalogView
 from proxy.wire.backend import decode_row, encode_notice
 
 MAX_ENTRIES: Final = 10_000
@@ -48,6 +47,10 @@ MAX_PRICES: Final = 16
 """Combinations of parameter types for which a statement's price is kept."""
 
 _PATH_SETTING: Final = "search_path"
+_ALTERING: Final = frozenset(
+    {StatementClass.DDL, StatementClass.DO, StatementClass.CALL, StatementClass.OTHER}
+)
+"""Classes of statements that may change the schema."""
 
 log = structlog.get_logger("pgturnstile.gate")
 
@@ -66,7 +69,8 @@ class Price(NamedTuple):
 class Ruling:
     """A decision with what a session must know of it, worked out once.
 
-    ``text`` is what was judged and ``names`` the search paths it was judged under. ``plain`` is True when
+    ``text`` is what was judged and ``names`` the search paths, and catalog, it was judged under. ``alters``
+    is True where running it may change the schema that later names are looked up in. ``plain`` is True when
     forwarding the statement changes nothing the session keeps track of. ``executes`` are the names SQL
     EXECUTE runs; ``actions`` what the statement does to the session's names; ``paths`` the settings of
     search_path it makes, ``resets_path`` that it puts the path back to its start. ``question`` is what to ask
@@ -76,6 +80,7 @@ class Ruling:
     __slots__ = (
         "actions",
         "allowed",
+        "alters",
         "copies",
         "decision",
         "executes",
@@ -95,7 +100,7 @@ class Ruling:
         decision: Decision,
         policy: Policy,
         text: bytes,
-        names: PathNames,
+        names: SessionNames,
         question: Question | None = None,
     ) -> None:
         self.text = text
@@ -108,6 +113,7 @@ class Ruling:
         self.notice = _notices(decision, policy)
         self.statements = len(facts)
         self.copies = any(f.copies for f in facts)
+        self.alters = any(not f.classes.isdisjoint(_ALTERING) for f in facts)
         self.actions: tuple[SessionRef, ...] = tuple(ref for f in facts for ref in _top_level(f))
         self.executes: tuple[str, ...] = tuple(
             ref.name
@@ -126,23 +132,71 @@ class Ruling:
 
 
 class Gate:
-    """decide() for one policy and agent, with a cache in front."""
+    """decide() for one policy, agent and database, with a cache in front.
 
-    def __init__(self, policy: Policy, agent: str, statement_bytes: int) -> None:
+    ``catalog`` is the database's; without one, names are taken as the text and the search path give them.
+    """
+
+    def __init__(
+        self, policy: Policy, agent: str, statement_bytes: int, catalog: CatalogView | None = None
+    ) -> None:
         self.policy = policy
         self.agent = agent
         self._statement_bytes = statement_bytes
-        self._caches: dict[PathNames, dict[bytes, Ruling]] = {}
+        self.catalog = catalog
+        self._temporary: tuple[Catalog, bool] | None = None
+        self._caches: dict[SessionNames, dict[bytes, Ruling]] = {}
 
-    def cache(self, names: PathNames) -> dict[bytes, Ruling]:
+    @property
+    def generation(self) -> Catalog | None:
+        """What the names of a session rest on: where it is another object than before, ``names`` are due
+        again, and with them ``cache``. None where there is no catalog, or none that can be trusted."""
+        return self.catalog.current if self.catalog is not None else None
+
+    def names(self, paths: tuple[SearchPath, ...]) -> SessionNames:
+        """What names mean now along ``paths``."""
+        if self.catalog is None:
+            return PathNames(paths)
+        catalog = self.catalog.current
+        if catalog is None:
+            return UnreadCatalog(paths, self.catalog.database)
+        if self._temporary is None or self._temporary[0] is not catalog:
+            self._temporary = (catalog, may_hold_temporary(self.policy, catalog))
+        return CatalogNames(catalog, paths, temporary=self._temporary[1])
+
+    async def renewed(self, paths: tuple[SearchPath, ...]) -> SessionNames:
+        """``names`` by a snapshot that shows everything committed by now."""
+        if self.catalog is not None and not await self.catalog.renew():
+            return UnreadCatalog(paths, self.catalog.database)
+        return self.names(paths)
+
+    def enrich(
+        self, fields: Mapping[str, str], ruling: Ruling, error_id: str = ""
+    ) -> Mapping[str, str] | None:
+        """PostgreSQL's error to the statement of ``ruling`` as its agent is sent it; None: as it came.
+
+        ``fields`` are by the names of ``wire.backend``.
+        """
+        return enrich(fields, ruling.decision.query, ruling.names, self.policy, error_id=error_id)
+
+    def cache(self, names: SessionNames) -> dict[bytes, Ruling]:
         """The rulings known under ``names``: a session looks there first, by the exact bytes."""
         known = self._caches.get(names)
         if known is None:
+            self._drop_outdated(names)
             _make_room(self._caches, MAX_PATHS)
             known = self._caches[names] = {}
         return known
 
-    def rule(self, text: bytes, names: PathNames) -> Ruling | None:
+    def _drop_outdated(self, names: SessionNames) -> None:
+        """Keep no ruling, and no snapshot, of a schema that is no more."""
+        catalog = names.catalog if isinstance(names, CatalogNames) else None
+        if catalog is not None:
+            outdated = [n for n in self._caches if not isinstance(n, CatalogNames) or n.catalog != catalog]
+            for other in outdated:
+                del self._caches[other]
+
+    def rule(self, text: bytes, names: SessionNames) -> Ruling | None:
         """The ruling on ``text``; None when it is so large that it must be judged off the event loop."""
         if parse_heavy(text):
             return None
@@ -153,7 +207,7 @@ class Gate:
             cache[text] = ruling
         return ruling
 
-    def rule_slowly(self, text: bytes, names: PathNames) -> Ruling:
+    def rule_slowly(self, text: bytes, names: SessionNames) -> Ruling:
         """The same for a text of any size, without the cache: safe to call from another thread."""
         query = parse(text, self._statement_bytes)
         decision = decide(self.policy, Situation(self.agent, names), query)
@@ -161,7 +215,7 @@ class Gate:
             log.error("a rule failed and refused", rule=failure.rule, exc_info=failure.error)
         return self._priceable(decision, text, names)
 
-    def _priceable(self, decision: Decision, text: bytes, names: PathNames) -> Ruling:
+    def _priceable(self, decision: Decision, text: bytes, names: SessionNames) -> Ruling:
         """The ruling on what the rules allow: what its price is to be asked by, if it has one."""
         statements = decision.query.statements
         if not isinstance(decision, Allow) or self.policy.mode is Mode.OBSERVE:

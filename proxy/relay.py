@@ -212,9 +212,8 @@ class Relay:
     async def _judge(self, effect: Decide) -> None:
         loop = asyncio.get_running_loop()
         try:
-            ruling = await loop.run_in_executor(
-                self._executor, self._gate.rule_slowly, effect.text, effect.names
-            )
+            names = await self._gate.renewed(effect.names.paths) if effect.renew else effect.names
+            ruling = await loop.run_in_executor(self._executor, self._gate.rule_slowly, effect.text, names)
             if not self._ending:
                 self._carry_out(self._session.decided(ruling))
                 self._set_unread(_OVERFULL, self._session.overfull)

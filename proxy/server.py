@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import structlog
 
@@ -27,6 +27,7 @@ from proxy import handshake, tls
 from proxy.audit import Audit, ConnectionIdentity
 from proxy.backend import BackendSession, Endpoint
 from proxy.cancel import CancelRegistry
+from proxy.catalogs import CatalogLogin, Catalogs, WatchedCatalog
 from proxy.config import Config
 from proxy.conversation import Identity
 from proxy.gate import Gate
@@ -42,6 +43,8 @@ _BACKLOG: Final = 512
 _SPARE_SOCKETS: Final = 64
 """Accepted beyond ``limits.connections``: for cancel requests, and to refuse the rest in words."""
 _JUDGES: Final = 4
+_FIRST_CATALOG_S: Final = 8.0
+"""The longest that a handshake waits for the first reading of a catalog."""
 _LAST_WORDS_S: Final = 2.0
 """How long a stopping server waits for its last messages to leave."""
 
@@ -71,6 +74,7 @@ class Server:
         self._quiet.set()
         self._judges = ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge")
         self._listener: asyncio.Server | None = None
+        self._catalogs = Catalogs()
         self.replace_config(config)
 
     @property
@@ -111,6 +115,7 @@ class Server:
         await self._wait_until_quiet(_LAST_WORDS_S)
         for relay in list(self._live):
             relay.abort()
+        await self._catalogs.close()
         self._judges.shutdown(wait=False, cancel_futures=True)
 
     def _refuse_new(self) -> None:
@@ -197,23 +202,40 @@ class Server:
                 backend_stream, opened = await handshake.open_backend(proven, terms.endpoint)
         except TimeoutError:
             raise RefusedError("the database server did not answer in time", "57P03") from None
+        catalog: WatchedCatalog | None = None
         try:
-            self._hand_over(stream, proven, terms, backend_stream, opened)
+            catalog = await self._take_catalog(proven, terms, deadline)
+            self._hand_over(stream, proven, terms, _Leg(backend_stream, opened, catalog))
         except BaseException:
+            if catalog is not None:
+                self._catalogs.give_back(catalog)
             backend_stream.abort()
             raise
+
+    async def _take_catalog(self, proven: Proven, terms: _Terms, deadline: float) -> WatchedCatalog:
+        """The catalog of the agent's database. Its first reading is waited for, but not for ever: what needs
+        a catalog is refused until there is one."""
+        login = terms.config.catalog_login or proven.agent.login
+        reader = (
+            CatalogLogin(login.user, login.password)
+            if login is not None
+            else CatalogLogin(proven.user, proven.password)
+        )
+        left_s = deadline - asyncio.get_running_loop().time()
+        return await self._catalogs.take(
+            proven.database, terms.endpoint, reader, within_s=max(0.0, min(_FIRST_CATALOG_S, left_s / 2))
+        )
 
     def _hand_over(
         self,
         stream: _Accepted,
         proven: Proven,
         terms: _Terms,
-        backend_stream: TransportStream,
-        opened: BackendSession,
+        leg: _Leg,
     ) -> None:
-        policy = proven.agent.policy
+        policy, opened = proven.agent.policy, leg.opened
         connection = secrets.token_hex(8)
-        gate = terms.gate(policy, proven.user)
+        gate = terms.gate(policy, proven.user, leg.catalog)
         session = Session(
             gate,
             Identity(connection, proven.role),
@@ -232,10 +254,11 @@ class Server:
             on_ended=self._ended,
         )
         secret = self._cancels.register(opened.pid, proven.packet.version, relay)
-        self._live[relay] = _Live(proven.user, opened.pid, secret)
+        self._live[relay] = _Live(proven.user, opened.pid, secret, leg.catalog)
         try:
-            relay.start(stream, backend_stream, handshake.greeting(proven, opened, secret))
+            relay.start(stream, leg.stream, handshake.greeting(proven, opened, secret))
         except BaseException:
+            # The catalog is the caller's to give back.
             self._forget(relay)
             raise
         log.info(
@@ -270,6 +293,7 @@ class Server:
     def _ended(self, relay: Relay) -> None:
         """Both transports of a relay are gone."""
         live = self._forget(relay)
+        self._catalogs.give_back(live.catalog)
         self._leave_place(live.agent)
         self._socket_gone()
 
@@ -291,7 +315,7 @@ class _Terms:
     config: Config
     tls: ssl.SSLContext | None
     endpoint: Endpoint
-    gates: dict[tuple[str, str], Gate]
+    gates: dict[tuple[str, str, str], Gate]
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -305,11 +329,12 @@ class _Terms:
         context = tls.agent_context(listen_tls.cert, listen_tls.key) if listen_tls is not None else None
         return cls(config, context, endpoint, {})
 
-    def gate(self, policy: Policy, agent: str) -> Gate:
-        key = (policy.source, agent)
+    def gate(self, policy: Policy, agent: str, catalog: WatchedCatalog) -> Gate:
+        key = (policy.source, agent, catalog.database)
         gate = self.gates.get(key)
-        if gate is None:
-            gate = self.gates[key] = Gate(policy, agent, self.config.limits.statement_bytes)
+        if gate is None or gate.catalog is not catalog:
+            limit = self.config.limits.statement_bytes
+            gate = self.gates[key] = Gate(policy, agent, limit, catalog)
         return gate
 
 
@@ -320,6 +345,15 @@ class _Live:
     agent: str
     pid: int
     secret: bytes
+    catalog: WatchedCatalog
+
+
+class _Leg(NamedTuple):
+    """What a connection has on the backend's side."""
+
+    stream: TransportStream
+    opened: BackendSession
+    catalog: WatchedCatalog
 
 
 def _identity(proven: Proven, client: str, connection: str) -> ConnectionIdentity:
