@@ -1,0 +1,163 @@
+"""The catalogs of the databases behind the proxy: one watcher a database, shared by its sessions.
+
+Owns when a watcher begins and ends and whose login it reads with. What a snapshot holds is ``policy``'s, how
+it is kept fresh ``policy.catalog_watcher``'s. Knows no messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+import asyncpg
+import structlog
+
+from policy.catalog import Catalog
+from policy.catalog_watcher import CatalogUnavailableError, CatalogWatcher, WatchedConnection
+from proxy.backend import Endpoint
+from proxy.tls import TLSMode
+
+IDLE_S: Final = 300.0
+"""How long a database is watched after its last session: a later one then finds the snapshot there."""
+_STATEMENT_TIMEOUT_MS: Final = 60_000
+
+log = structlog.get_logger("pgturnstile.catalog")
+
+
+class CatalogLogin(NamedTuple):
+    """The role that reads a catalog. Any role may: the catalogs in question are open to all."""
+
+    user: str
+    password: str | None
+
+
+class CatalogView(Protocol):
+    """What a gate needs of a database's catalog."""
+
+    @property
+    def database(self) -> str: ...
+
+    @property
+    def current(self) -> Catalog | None:
+        """The snapshot that may be trusted now; another object whenever it was read anew."""
+        ...
+
+    async def renew(self) -> bool:
+        """Make sure that the snapshot shows what is committed by now; False where that cannot be had."""
+        ...
+
+
+class WatchedCatalog:
+    """One database's catalog while anybody uses it. Made by ``Catalogs`` alone."""
+
+    def __init__(self, database: str, endpoint: Endpoint, login: CatalogLogin) -> None:
+        self.database: Final = database
+        self.users = 0
+        self._endpoint = endpoint
+        self._login = login
+        self._watcher = CatalogWatcher(self._connect)
+
+    @property
+    def current(self) -> Catalog | None:
+        return self._watcher.current
+
+    async def renew(self) -> bool:
+        try:
+            await self._watcher.renew()
+        except CatalogUnavailableError as error:
+            log.warning("catalog_unreadable", database=self.database, error=str(error.__cause__ or error))
+            return False
+        return True
+
+    async def first(self, within_s: float) -> None:
+        """Until there is a snapshot, ``within_s`` seconds at most: a session may begin without."""
+        if self.current is None:
+            try:
+                await self._watcher.renew(within_s)
+            except CatalogUnavailableError as error:
+                log.warning("catalog_unreadable", database=self.database, error=str(error.__cause__ or error))
+
+    def offer(self, login: CatalogLogin) -> None:
+        """Read with ``login`` from now on, where the one before has failed."""
+        if self._watcher.failure is not None:
+            self._login = login
+
+    async def start(self) -> None:
+        await self._watcher.__aenter__()
+
+    async def stop(self) -> None:
+        await self._watcher.__aexit__(None, None, None)
+
+    async def _connect(self) -> WatchedConnection:
+        connection: WatchedConnection = await asyncpg.connect(
+            host=self._endpoint.host,
+            port=self._endpoint.port,
+            user=self._login.user,
+            password=self._login.password,
+            database=self.database,
+            ssl=_tls(self._endpoint),
+            # A pooler may stand before the server.
+            statement_cache_size=0,
+            server_settings={
+                "application_name": "pgturnstile catalog",
+                "default_transaction_read_only": "on",
+                "statement_timeout": str(_STATEMENT_TIMEOUT_MS),
+            },
+        )
+        return connection
+
+
+def _tls(endpoint: Endpoint) -> ssl.SSLContext | Literal["prefer", False]:
+    """asyncpg's ``ssl``: with a context it insists on TLS, which ``prefer`` does not."""
+    if endpoint.is_socket or endpoint.tls is None:
+        return False
+    return "prefer" if endpoint.mode is TLSMode.PREFER else endpoint.tls
+
+
+class Catalogs:
+    """Every catalog in use. ``idle_s`` is how long one is kept after its last user, in seconds."""
+
+    def __init__(self, *, idle_s: float = IDLE_S) -> None:
+        self._idle_s = idle_s
+        self._watched: dict[tuple[Any, ...], WatchedCatalog] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+
+    async def take(
+        self, database: str, endpoint: Endpoint, login: CatalogLogin, *, within_s: float
+    ) -> WatchedCatalog:
+        """The catalog of ``database``, with a snapshot if there is one ``within_s`` seconds. Give it back."""
+        key = (endpoint.host, endpoint.port, endpoint.mode, database)
+        watched = self._watched.get(key)
+        if watched is None:
+            watched = self._watched[key] = WatchedCatalog(database, endpoint, login)
+            await watched.start()
+        watched.users += 1
+        try:
+            watched.offer(login)
+            await watched.first(within_s)
+        except BaseException:
+            self.give_back(watched)
+            raise
+        return watched
+
+    def give_back(self, watched: WatchedCatalog) -> None:
+        """One user less; the last one leaves the catalog watched for a while."""
+        watched.users -= 1
+        if not watched.users:
+            asyncio.get_running_loop().call_later(self._idle_s, self._end_if_idle, watched)
+
+    def _end_if_idle(self, watched: WatchedCatalog) -> None:
+        keys = [key for key, other in self._watched.items() if other is watched]
+        if watched.users or not keys:
+            return
+        for key in keys:
+            del self._watched[key]
+        task = asyncio.get_running_loop().create_task(watched.stop())
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    async def close(self) -> None:
+        """Stop watching."""
+        ending, self._watched = list(self._watched.values()), {}
+        await asyncio.gather(*(watched.stop() for watched in ending), *self._endings)
