@@ -29,6 +29,7 @@ MAX_STEPS: Final = 60_000
 ANY: Final = "*"
 """Owner or name of a column that may be any."""
 
+_WRITING: Final = frozenset({"insert", "update", "delete", "merge"})
 _STRICT: Final = frozenset({*HOLDS, "~~", "!~~", "~~*", "!~~*", "~", "!~", "~*", "!~*"})
 """Operators that are null where an operand is."""
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -52,8 +53,12 @@ class Reasoning:
         yield from self._unimplied(first.where, second.where)
         yield from self._unimplied(first.having, second.having)
         for joined in second.outer:
-            if not any(self._pads_no_more(known, joined) for known in first.outer):
+            if not any(self._pads_alike(known, joined) for known in first.outer):
                 yield joined
+        for joined in first.outer:
+            # One that became an inner join filters by what it joined on.
+            if not any(self._pads_alike(joined, known) for known in second.outer):
+                yield from self._unimplied(joined[2], second.where)
         for source in first.sources:
             if not any(self._source_kept(source, other) for other in second.sources):
                 yield source
@@ -63,8 +68,13 @@ class Reasoning:
     def _unimplied(self, goals: Iterable[Form], given: Sequence[Form]) -> Iterator[Form]:
         return (goal for goal in goals if not self.implied(goal, given))
 
-    def _pads_no_more(self, first: Form, second: Form) -> bool:
-        return first[:2] == second[:2] and not any(self._unimplied(first[2], second[2]))
+    def _pads_alike(self, first: Form, second: Form) -> bool:
+        """A wider ON finds more partners, a narrower one leaves more rows without any."""
+        return (
+            first[:2] == second[:2]
+            and not any(self._unimplied(first[2], second[2]))
+            and not any(self._unimplied(second[2], first[2]))
+        )
 
     def _source_kept(self, first: Form, second: Form) -> bool:
         if first[0] == second[0] == "rows":
@@ -100,6 +110,9 @@ class Reasoning:
             return False
         if first == second or first.action.startswith("SETOP"):
             return first == second or self._operation_narrower(first, second)
+        if first.action in _WRITING:
+            # What a write returns are the rows it wrote.
+            return first.target == second.target and not any(self.unkept(first, second))
         if first.action != "select" or len(first.sources) != len(second.sources):
             return self.same(first, second)
         return self._query_narrower(first, second)

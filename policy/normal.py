@@ -136,9 +136,8 @@ class _Reader:
             if kind != "SelectStmt":
                 self._writes.append(level)
             columns = tuple(names_of(cte.get("aliascolnames", ())))
-            extras = self._terms.generic(
-                {k: cte[k] for k in ("search_clause", "cycle_clause") if k in cte}, scope
-            )
+            options = {k: cte[k] for k in ("search_clause", "cycle_clause") if k in cte}
+            extras = self._terms.generic(options, scope) if options else ()
             ctes[name] = (("cte", level, columns, extras), before - self._budget.left)
         return scope
 

@@ -1,0 +1,584 @@
+"""What a repair must keep: a table a halt and a form of weakening, and random repairs held against SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from itertools import product
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from policy.model import Halt, StatementClass, Violation
+from policy.names import PathNames
+from policy.parse import parse
+from policy.repair import Attempt, Fault, Finding, attempt, compare, finding_of_rejection
+from tests.policy.repairing import NAMES, found, judged, made, refused
+
+JOIN = "SELECT o.id, c.name FROM orders o JOIN customers c ON c.id = o.customer_id"
+
+
+# Spelling: one normal form ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("DELETE FROM t WHERE a = 1", "delete  from T as x where (x.A=1) -- again"),
+        ("DELETE FROM t WHERE a = 1", "DELETE FROM public.t WHERE 1 = t.a"),
+        ("DELETE FROM t WHERE a = 1 AND b = 2", "DELETE FROM t WHERE b = 2 AND TRUE AND a = 1"),
+        ("DELETE FROM t WHERE a = 5", "DELETE FROM t WHERE a = 2 + 3"),
+        ("DELETE FROM t WHERE a = 5", "DELETE FROM t WHERE a IN (5)"),
+        ("DELETE FROM t WHERE a IN (1, 2)", "DELETE FROM t WHERE a = 2 OR a = 1"),
+        ("DELETE FROM t WHERE a IN (1, 2)", "DELETE FROM t WHERE a = ANY (ARRAY[2, 1])"),
+        ("DELETE FROM t WHERE a NOT IN (1, 2)", "DELETE FROM t WHERE NOT (a = 1 OR a = 2)"),
+        ("DELETE FROM t WHERE a BETWEEN 1 AND 3", "DELETE FROM t WHERE a <= 3 AND NOT a < 1"),
+        ("DELETE FROM t WHERE NOT (a = 1 AND b = 2)", "DELETE FROM t WHERE b <> 2 OR a != 1"),
+        ("DELETE FROM t WHERE f", "DELETE FROM t WHERE f IS TRUE"),
+        ("DELETE FROM t WHERE f = false", "DELETE FROM t WHERE NOT f"),
+        ("SELECT x.a FROM t x, u WHERE x.i = u.i", "SELECT t.a FROM t JOIN u ON u.i = t.i"),
+        ("SELECT t.a FROM t JOIN u USING (i)", "SELECT t.a FROM t, u WHERE u.i = t.i"),
+        ("SELECT a.x FROM a LEFT JOIN b ON a.i = b.i", "SELECT a.x FROM b RIGHT JOIN a ON b.i = a.i"),
+        ("SELECT 1 FROM (SELECT a FROM t) x", "WITH c AS (SELECT a FROM t) SELECT 1 FROM c"),
+    ],
+)
+def test_one_statement_in_two_spellings_is_unchanged(one: str, other: str) -> None:
+    assert judged(one, other) is Halt.UNCHANGED
+
+
+def test_bound_values_are_constants() -> None:
+    first, finding = refused("DELETE FROM t WHERE a = $1 AND b = $2", parameters=(5, "x"), sqlstate="23503")
+    assert compare(first, finding, made("DELETE FROM t WHERE a = 5 AND b = 'x'")) is Halt.UNCHANGED
+    assert compare(first, finding, made("DELETE FROM t WHERE b = $1 AND a = $2", "x", 5)) is Halt.UNCHANGED
+    other = made("DELETE FROM t WHERE a = $1 AND b = $2", 6, "x")
+    assert compare(first, finding, other) is Halt.PREDICATE_WEAKENED
+
+
+def test_what_only_shows_or_orders_is_part_of_a_statement() -> None:
+    first, finding = refused("SELECT id FROM t ORDER BY creatd", "creatd", ("created",))
+    assert compare(first, finding, made("SELECT id FROM t ORDER BY created")) is None
+    first, finding = refused("DELETE FROM t WHERE id = 3 RETURNING idd", "idd", ("id",))
+    assert compare(first, finding, made("DELETE FROM t WHERE id = 3 RETURNING id")) is None
+
+
+# Kept -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("a = 1", "a = 1 AND b = 2"),
+        ("a IN (1, 2, 3)", "a = 2"),
+        ("a IN (1, 2, 3)", "a IN (1, 3)"),
+        ("a > 5", "a > 6"),
+        ("a > 5", "a >= 6"),
+        ("a > 5", "a = 7"),
+        ("a > 5", "a IN (6, 7)"),
+        ("a <> 3", "a > 3"),
+        ("a <> 3", "a = 4"),
+        ("a BETWEEN 1 AND 9", "a BETWEEN 2 AND 3"),
+        ("a = 1 OR b = 2", "b = 2"),
+        ("a = 1 OR b = 2", "a = 1 AND c > 0"),
+        ("a < 9", "(a = 1 AND b = 1) OR (a = 2 AND b = 2)"),
+        ("a IS NOT NULL", "a = 1"),
+        ("NOT a IS NULL", "a IS NOT NULL"),
+        ("d >= '2025-01-01'", "d >= '2025-03-01'"),
+        ("d >= '2025-01-01'", "d >= date '2025-01-01'"),
+        ("d > '2025-01-01 10:00'", "d > '2025-01-01 11:00'"),
+        ("n LIKE 'ab%'", "n LIKE 'abc%'"),
+        ("n LIKE 'ab%'", "n = 'abc'"),
+        ("a = 5", "a = '5'"),
+        ("x IN (SELECT id FROM s)", "x IN (SELECT z.id FROM s z WHERE z.q = 1)"),
+        ("EXISTS (SELECT 1 FROM s WHERE s.i = t.i)", "EXISTS (SELECT 1 FROM s WHERE s.i = t.i AND s.k = 2)"),
+        (
+            "NOT EXISTS (SELECT 1 FROM s WHERE s.i = t.i AND s.k = 2)",
+            "NOT EXISTS (SELECT 1 FROM s WHERE s.i = t.i)",
+        ),
+        ("(a, b) = (1, 2)", "a = 1 AND b = 2 AND c = 3"),
+        ("a IS NOT DISTINCT FROM 4", "a = 4 AND b = 1"),
+    ],
+)
+def test_a_condition_that_is_kept_or_narrowed(first: str, second: str) -> None:
+    assert judged(f"DELETE FROM t WHERE {first}", f"DELETE FROM t WHERE {second}") is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("SELECT * FROM a LEFT JOIN b ON a.i = b.i", "SELECT * FROM a JOIN b ON a.i = b.i"),
+        (JOIN, f"{JOIN} LIMIT 10"),
+        (JOIN, f"{JOIN} WHERE o.id = 5"),
+        ("SELECT a, count(*) FROM t GROUP BY a", "SELECT a, b, count(*) FROM t GROUP BY a, b"),
+        (
+            "SELECT g FROM t GROUP BY g HAVING count(*) > 5",
+            "SELECT g FROM t GROUP BY g HAVING count(*) > 9",
+        ),
+        (
+            "MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE",
+            "MERGE INTO t USING s ON t.a = s.a AND s.b = 1 WHEN MATCHED AND t.c = 2 THEN DELETE",
+        ),
+        ("INSERT INTO t (a) VALUES (1)", "INSERT INTO t (a) VALUES (1) ON CONFLICT DO NOTHING"),
+        (
+            "INSERT INTO t (a) SELECT id FROM s WHERE k = 1",
+            "INSERT INTO t (a) SELECT id FROM s WHERE k = 1 AND m = 2",
+        ),
+        (
+            "WITH d AS (DELETE FROM t WHERE a = 1 RETURNING b) SELECT b FROM d",
+            "WITH d AS (DELETE FROM t WHERE a = 1 AND b = 2 RETURNING b) SELECT b FROM d",
+        ),
+    ],
+)
+def test_a_statement_that_keeps_its_bounds(first: str, second: str) -> None:
+    assert judged(first, second) is None
+
+
+# Weakened ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("form", "first", "second"),
+    [
+        ("range widened", "a > 5", "a > 4"),
+        ("strict bound loosened", "a > 5", "a >= 5"),
+        ("BETWEEN widened", "a BETWEEN 2 AND 3", "a BETWEEN 1 AND 3"),
+        ("upper bound dropped", "a BETWEEN 2 AND 3", "a >= 2"),
+        ("IN list grown", "a IN (1, 2)", "a IN (1, 2, 3)"),
+        ("= to IN", "a = 1", "a IN (1, 2)"),
+        ("= to LIKE", "n = 'abc'", "n LIKE 'abc'"),
+        ("= to a prefix", "n = 'abc'", "n LIKE 'abc%'"),
+        ("= to IS NOT NULL", "a = 1", "a IS NOT NULL"),
+        ("= to <=", "a = 1", "a <= 1"),
+        ("prefix shortened", "n LIKE 'abc%'", "n LIKE 'ab%'"),
+        ("LIKE to ILIKE", "n LIKE 'abc%'", "n ILIKE 'abc%'"),
+        ("AND to OR", "a = 1 AND b = 2", "a = 1 OR b = 2"),
+        ("a term added by OR", "a = 1", "a = 1 OR b = 2"),
+        ("a sub-select's filter dropped", "x IN (SELECT id FROM s WHERE q = 1)", "x IN (SELECT id FROM s)"),
+        (
+            "a sub-select's condition widened",
+            "EXISTS (SELECT 1 FROM s WHERE s.i = t.i AND s.q > 2)",
+            "EXISTS (SELECT 1 FROM s WHERE s.i = t.i AND s.q > 1)",
+        ),
+        (
+            "an exclusion made rarer",
+            "NOT EXISTS (SELECT 1 FROM s WHERE s.i = t.i)",
+            "NOT EXISTS (SELECT 1 FROM s WHERE s.i = t.i AND s.k = 1)",
+        ),
+        ("a LIMIT in a sub-select dropped", "x IN (SELECT i FROM s LIMIT 5)", "x IN (SELECT i FROM s)"),
+        (
+            "an aggregate over other rows",
+            "a > (SELECT max(i) FROM s)",
+            "a > (SELECT max(i) FROM s WHERE k = 1)",
+        ),
+        ("COALESCE swallows nulls", "a = 1", "COALESCE(a, 1) = 1"),
+        ("IS NOT FALSE", "f", "f IS NOT FALSE"),
+        ("IS DISTINCT FROM", "a <> 1", "a IS DISTINCT FROM 1"),
+        ("a cast", "a = 1", "a::text = '1'"),
+        ("a cast that rounds", "a > 1.5", "a::int > 1"),
+        ("a function", "n = 'abc'", "lower(n) = 'abc'"),
+        ("arithmetic", "a = 1", "a / 2 = 0"),
+        ("a padded number is another text", "n = '007'", "n = '7'"),
+        ("numbers as texts have no one order", "n > '10'", "n > '5'"),
+        ("a date column drops the time", "d > '2025-01-01 10:00'", "d >= '2025-01-01 11:00'"),
+        ("a collation", "n > 'a'", "n > 'a' COLLATE \"C\""),
+        ("NOT IN shortened", "a NOT IN (1, 2)", "a NOT IN (1)"),
+        ("= ANY (NULL-proof)", "a = 1", "NOT (a <> 1) IS FALSE"),
+        ("another column", "a = 1", "b = 1 AND a > 0"),
+        ("another value", "a = 1", "a = 2"),
+        ("a case-insensitive pattern", "n ~ '^ab'", "n ~* '^ab'"),
+    ],
+)
+def test_a_weakened_condition(form: str, first: str, second: str) -> None:
+    halt = judged(f"DELETE FROM t WHERE {first} AND z = 9", f"DELETE FROM t WHERE {second} AND z = 9")
+    assert halt is Halt.PREDICATE_WEAKENED, form
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (
+            "SELECT * FROM a JOIN b ON a.i = b.i WHERE b.k = 1",
+            "SELECT * FROM a LEFT JOIN b ON a.i = b.i AND b.k = 1",
+        ),
+        ("SELECT * FROM a JOIN b ON a.i = b.i", "SELECT * FROM a LEFT JOIN b ON a.i = b.i"),
+        ("SELECT * FROM a CROSS JOIN b", "SELECT * FROM a LEFT JOIN b ON true"),
+        ("SELECT * FROM a LEFT JOIN b ON a.i = b.i", "SELECT * FROM a FULL JOIN b ON a.i = b.i"),
+        (
+            "SELECT * FROM a LEFT JOIN b ON a.i = b.i AND b.k = 1",
+            "SELECT * FROM a LEFT JOIN b ON a.i = b.i",
+        ),
+        (
+            "SELECT a.i FROM a LEFT JOIN b ON a.i = b.i WHERE b.i IS NULL",
+            "SELECT a.i FROM a LEFT JOIN b ON a.i = b.i AND b.k = 1 WHERE b.i IS NULL",
+        ),
+        ("SELECT * FROM a LEFT JOIN b ON a.i = b.i", "SELECT * FROM a CROSS JOIN b"),
+        (
+            "SELECT g, count(*) FROM t WHERE g > 5 GROUP BY g",
+            "SELECT g, count(*) FROM t GROUP BY g HAVING g > 5",
+        ),
+        (
+            "SELECT * FROM (SELECT a FROM t WHERE b = 1) x WHERE a = 2",
+            "SELECT * FROM (SELECT a FROM t) x WHERE a = 2",
+        ),
+        ("SELECT a FROM t WHERE b = 1 UNION SELECT a FROM u", "SELECT a FROM t UNION SELECT a FROM u"),
+        (
+            "SELECT a FROM t EXCEPT SELECT a FROM u",
+            "SELECT a FROM t EXCEPT SELECT a FROM u WHERE b = 1",
+        ),
+        (
+            "MERGE INTO t USING s ON t.a = s.a WHEN MATCHED AND s.b = 1 THEN DELETE",
+            "MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE",
+        ),
+        (
+            "INSERT INTO t (a) VALUES (1) ON CONFLICT (a) DO UPDATE SET b = 1 WHERE t.c = 2",
+            "INSERT INTO t (a) VALUES (1) ON CONFLICT (a) DO UPDATE SET b = 1",
+        ),
+        (
+            "WITH d AS (DELETE FROM t WHERE a = 1 RETURNING b) SELECT b FROM d",
+            "WITH d AS (DELETE FROM t WHERE a >= 1 RETURNING b) SELECT b FROM d",
+        ),
+        ("SELECT * FROM t a, t b WHERE a.i = b.j", "SELECT * FROM t a WHERE a.i = a.j"),
+    ],
+)
+def test_a_statement_that_lost_a_bound(first: str, second: str) -> None:
+    assert judged(first, second) in (Halt.PREDICATE_WEAKENED, Halt.PREDICATE_REMOVED)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "halt"),
+    [
+        ("DELETE FROM t WHERE a = 1 AND b = 2", "DELETE FROM t WHERE a = 1", Halt.PREDICATE_REMOVED),
+        ("DELETE FROM t WHERE a = 1", "DELETE FROM t", Halt.PREDICATE_REMOVED),
+        ("DELETE FROM t WHERE a = 1", "DELETE FROM t WHERE 1 = 1", Halt.TAUTOLOGY),
+        ("DELETE FROM t WHERE a = 1", "DELETE FROM t WHERE a = a", Halt.TAUTOLOGY),
+        ("DELETE FROM t WHERE a = 1", "DELETE FROM t WHERE a = 1 OR true", Halt.TAUTOLOGY),
+        ("DELETE FROM t WHERE a = 1", "UPDATE t SET b = 2 WHERE a = 1", Halt.CLASS_CHANGED),
+        (
+            "SELECT b FROM t WHERE a = 1",
+            "WITH d AS (DELETE FROM t WHERE a = 1 RETURNING b) SELECT b FROM d",
+            Halt.CLASS_CHANGED,
+        ),
+        (
+            "INSERT INTO t (a) VALUES (1)",
+            "INSERT INTO t (a) VALUES (1) ON CONFLICT (a) DO UPDATE SET a = 2",
+            Halt.CLASS_CHANGED,
+        ),
+        ("DELETE FROM t WHERE a = 1", "DELETE FROM u WHERE a = 1", Halt.RELATIONS_CHANGED),
+        (JOIN, "SELECT o.id FROM orders o LIMIT 10", Halt.RELATIONS_CHANGED),
+        ("SELECT a FROM t", "SELECT a FROM t, u", Halt.RELATIONS_CHANGED),
+        ("DELETE FROM t WHERE a = 1", "DELETE FROM billing.t WHERE a = 1", Halt.RELATIONS_CHANGED),
+    ],
+)
+def test_other_halts(first: str, second: str, halt: Halt) -> None:
+    assert judged(first, second) is halt
+
+
+def test_what_is_too_large_is_undecided() -> None:
+    terms = " OR ".join(f"(a = {n} AND b = {n})" for n in range(9_000))
+    first, second = made(f"DELETE FROM t WHERE {terms}"), made(f"DELETE FROM t WHERE {terms} AND c = 1")
+    assert not first.decided
+    assert compare(first, Finding(("42703",)), second) is Halt.PREDICATE_WEAKENED
+    cases = " AND ".join(f"(a{n} = 1 OR b{n} = 1)" for n in range(40))
+    assert judged(f"DELETE FROM t WHERE x = 1 AND {cases}", f"DELETE FROM t WHERE y = 1 AND {cases}") in (
+        Halt.PREDICATE_WEAKENED,
+        Halt.PREDICATE_REMOVED,
+    )
+
+
+def test_a_cte_named_many_times_does_not_grow() -> None:
+    ctes = ["c0 AS (SELECT a FROM t)"]
+    ctes += [f"c{n} AS (SELECT x.a FROM c{n - 1} x, c{n - 1} y)" for n in range(1, 30)]
+    assert not made(f"WITH {', '.join(ctes)} SELECT a FROM c29").decided
+
+
+# Faults -----------------------------------------------------------------------------------------------------
+
+
+def test_a_misspelt_column_is_renamed_alike_everywhere() -> None:
+    sql = "DELETE FROM coupons WHERE cod > 'A' AND cod < 'F'"
+    first, finding = refused(sql, "cod >", ("code",))
+    assert finding.columns == (Fault("cod", ("code",)),)
+    assert compare(first, finding, made("DELETE FROM coupons WHERE code > 'A' AND code < 'F'")) is None
+    mixed = made("DELETE FROM coupons WHERE code > 'A' AND kind < 'F'")
+    assert compare(first, finding, mixed) is Halt.PREDICATE_WEAKENED
+    gone = made("DELETE FROM coupons WHERE code < 'F'")
+    assert compare(first, finding, gone) is Halt.PREDICATE_WEAKENED
+
+
+def test_a_misspelt_column_keeps_its_condition() -> None:
+    first, finding = refused("UPDATE t SET x = 1 WHERE cod = 'A' AND k = 2", "cod", ("code",))
+    kept = "UPDATE t SET x = 1 WHERE t.code = 'A' AND k = 2"
+    assert compare(first, finding, made(kept)) is None
+    assert compare(first, finding, made(kept.replace("= 'A'", "LIKE 'A%'"))) is Halt.PREDICATE_WEAKENED
+    assert compare(first, finding, made("UPDATE t SET x = 1 WHERE k = 2")) is Halt.PREDICATE_REMOVED
+
+
+def test_a_column_may_be_read_from_the_relation_that_has_it() -> None:
+    sql = "SELECT id FROM orders WHERE country = 'NL'"
+    first, finding = refused(sql, "country")
+    joined = "SELECT o.id FROM orders o JOIN customers c ON c.id = o.customer_id WHERE c.country = 'NL'"
+    assert compare(first, finding, made(joined)) is None
+    aside = "SELECT o.id FROM orders o JOIN customers c ON c.id = o.customer_id WHERE o.land = 'NL'"
+    assert compare(first, finding, made(aside)) is Halt.RELATIONS_CHANGED
+
+
+def test_a_column_under_the_wrong_qualifier() -> None:
+    sql = f"{JOIN} WHERE o.country = 'NL'"
+    first, finding = refused(sql, "o.country", ("c.country",))
+    assert compare(first, finding, made(f"{JOIN} WHERE c.country = 'NL'")) is None
+    assert compare(first, finding, made(f"{JOIN} WHERE c.country <> 'NL'")) is Halt.PREDICATE_WEAKENED
+
+
+def test_an_ambiguous_column_is_qualified() -> None:
+    sql = "SELECT o.id FROM orders o JOIN customers c ON c.id = o.customer_id WHERE id = 5"
+    first, finding = refused(sql, "id = 5", sqlstate="42702")
+    assert compare(first, finding, made(sql.replace("WHERE id", "WHERE o.id"))) is None
+
+
+@pytest.mark.parametrize(
+    ("offered", "second", "halt"),
+    [
+        (("shipments",), "DELETE FROM shipments WHERE id = 3", None),
+        (("public.shipments",), "DELETE FROM shipments s WHERE s.id = 3", None),
+        (("shipments",), "DELETE FROM shipments WHERE id >= 3", Halt.PREDICATE_WEAKENED),
+        (("shipments",), "DELETE FROM coupons WHERE id = 3", Halt.RELATIONS_CHANGED),
+        ((), "DELETE FROM shipments WHERE id = 3", None),
+        ((), "DELETE FROM coupons WHERE id = 3", Halt.RELATIONS_CHANGED),
+        (("shipments",), "DELETE FROM shipment WHERE id = 3", Halt.UNCHANGED),
+        (("shipments",), "DELETE FROM shipments USING coupons c WHERE id = 3", Halt.RELATIONS_CHANGED),
+    ],
+)
+def test_an_unknown_relation(offered: tuple[str, ...], second: str, halt: Halt | None) -> None:
+    first, finding = refused("DELETE FROM shipment WHERE id = 3", "shipment", offered, sqlstate="42P01")
+    assert compare(first, finding, made(second)) is halt
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "first", "at", "kept", "weakened"),
+    [
+        ("22P02", "id = 'twelve' AND k = 1", "'twelve'", "id = 12 AND k = 1", "id > 12 AND k = 1"),
+        ("22007", "d >= '2025-13-01'", "'2025", "d >= '2025-12-01'", "d <= '2025-12-01'"),
+        ("22008", "d = '2025-02-30'", "'2025", "d = current_date - 1", "d = d"),
+        ("42883", "ifnull(n, '') = 'a'", "ifnull", "coalesce(n, '') = 'a'", "coalesce(n, '') <> 'a'"),
+        ("42883", "id = code", "= code", "id::text = code", "id::text <= code"),
+        ("22P02", "id IN (1, 'x')", "'x'", "id IN (1, 2)", "id IN (1, 2, 3)"),
+    ],
+)
+def test_a_fault_in_place(sqlstate: str, first: str, at: str, kept: str, weakened: str) -> None:
+    before, finding = refused(f"UPDATE t SET z = 1 WHERE {first}", at, sqlstate=sqlstate)
+    assert compare(before, finding, made(f"UPDATE t SET z = 1 WHERE {kept}")) is None
+    halted = compare(before, finding, made(f"UPDATE t SET z = 1 WHERE {weakened}"))
+    assert halted in (Halt.PREDICATE_WEAKENED, Halt.TAUTOLOGY)
+
+
+def test_values_that_were_refused_at_bind() -> None:
+    sql = "UPDATE t SET z = 1 WHERE id = $1 AND k = 7"
+    first, finding = refused(sql, sqlstate="22P02", parameters=("twelve",), at_bind=True)
+    assert compare(first, finding, made(sql)) is None
+    assert compare(first, finding, made(sql, 12)) is None
+    assert compare(first, finding, made(sql, "twelve")) is Halt.UNCHANGED
+    assert compare(first, finding, made("UPDATE t SET z = 1 WHERE k = 7")) is Halt.PREDICATE_REMOVED
+
+
+def test_unbound_values_are_compared_once_they_are_bound() -> None:
+    first, finding = refused("UPDATE t SET zz = 1 WHERE id = 5", "zz", ("z",))
+    second = "UPDATE t SET z = 1 WHERE id = $1"
+    assert compare(first, finding, made(second)) is None
+    assert compare(first, finding, made(second, 5)) is None
+    assert compare(first, finding, made(second, "5")) is None
+    assert compare(first, finding, made(second, 6)) is Halt.PREDICATE_WEAKENED
+
+
+def test_a_finding_of_the_gate() -> None:
+    query = parse("DELETE FROM shipment WHERE idd = 3")
+    violations = [
+        Violation("unknown-relation", "", "", position=13, suggestion="shipments"),
+        Violation("unknown-column", "", "", position=28, suggestion="id"),
+    ]
+    finding = finding_of_rejection(query, NAMES, violations)
+    assert finding.reasons == ("unknown-relation", "unknown-column")
+    assert finding.relations == (Fault("public.shipment", ("shipments",)),)
+    assert finding.columns == (Fault("idd", ("id",)),)
+    first = attempt(query, NAMES, (), finding)
+    assert compare(first, finding, made("DELETE FROM shipments WHERE id = 3")) is None
+
+
+# DISTINCT, placeholders, unreadable texts -------------------------------------------------------------------
+
+
+def test_distinct_is_no_bound() -> None:
+    finding = found("unbounded-join")
+    distinct = JOIN.replace("SELECT", "SELECT DISTINCT")
+    assert judged(JOIN, distinct, finding) is Halt.DISTINCT_FOR_LIMIT
+    assert judged(JOIN, f"{distinct} LIMIT 10", finding) is None
+    assert judged(distinct, f"{distinct} WHERE o.id = 1", finding) is None
+    assert judged(JOIN, distinct, found("cost-over-limit")) is None
+
+
+SHIPMENT = "INSERT INTO shipments (order_id, carrier, weight_g) VALUES (21, 'express', 900)"
+MISSING = found("insert-missing-not-null", ("tracking_code",))
+
+
+@pytest.mark.parametrize(
+    "value",
+    (
+        "'TODO' | 'todo: ask' | 'N/A' | 'unknown' | 'Unknown-1' | 'xxx' | '' | ' ' | '-' | '--' | '???' | "
+        "'test' | 'test1' | 'placeholder' | 'none' | '00000' | 0 | -1 | 0.0 | 999999 | NULL | DEFAULT | "
+        "'1970-01-01' | timestamp '1970-01-01 00:00' | 'epoch' | upper('todo') | 'TO' || 'DO' | "
+        "coalesce(NULL, 'N/A') | 'tbd'::varchar(10) | (SELECT 'TBD') | '{}'"
+    ).split(" | "),
+)
+def test_a_placeholder_is_no_value(value: str) -> None:
+    second = (
+        "INSERT INTO shipments (order_id, carrier, tracking_code, weight_g) "
+        f"VALUES (21, 'express', {value}, 900)"
+    )
+    assert judged(SHIPMENT, second, MISSING) is Halt.DUMMY_LITERAL
+
+
+@pytest.mark.parametrize(
+    "value",
+    (
+        "'TR-5-A' | 'TR000021' | $1 | now() | current_date | 7 | '7' | '2025-05-05' | 'NL' | 'Ada' | "
+        "(SELECT code FROM t LIMIT 1) | 'Testarossa' | 'NaN-nan Ltd' | 42.5"
+    ).split(" | "),
+)
+def test_a_value_is_no_placeholder(value: str) -> None:
+    second = (
+        "INSERT INTO shipments (order_id, carrier, tracking_code, weight_g) "
+        f"VALUES (21, 'express', {value}, 900)"
+    )
+    assert judged(SHIPMENT, second, MISSING) is not Halt.DUMMY_LITERAL
+
+
+def test_placeholders_wherever_values_come_from() -> None:
+    select = "INSERT INTO t (a, code) SELECT id, 'TODO' FROM s WHERE k = 1"
+    finding = found("insert-missing-not-null", ("code",))
+    assert judged("INSERT INTO t (a) SELECT id FROM s WHERE k = 1", select, finding) is Halt.DUMMY_LITERAL
+    by_place = found("insert-missing-not-null")
+    positional = judged("INSERT INTO t VALUES (1, 'york')", "INSERT INTO t VALUES (1, 'york', 0)", by_place)
+    assert positional is Halt.DUMMY_LITERAL
+    null = judged("INSERT INTO t (a, b) VALUES (1, NULL)", "INSERT INTO t (a, b) VALUES (1, 'n/a')", by_place)
+    assert null is Halt.DUMMY_LITERAL
+    # A zero that was there before is not made up now.
+    assert judged("INSERT INTO t (a) VALUES (0)", "INSERT INTO t (a, b) VALUES (0, 'x1')", by_place) is None
+    update, refusal = refused("UPDATE t SET a = NULL WHERE i = 1", sqlstate="23502", column="a")
+    assert compare(update, refusal, made("UPDATE t SET a = 'TBD' WHERE i = 1")) is Halt.DUMMY_LITERAL
+
+
+def test_text_that_no_grammar_accepts() -> None:
+    first, finding = refused("SELEC id FROM orders WHERE id = 5", sqlstate="42601")
+    assert not first.readable
+    assert first.statement_class is StatementClass.OTHER
+    assert compare(first, finding, made("SELECT id FROM orders WHERE id = 5")) is None
+    assert compare(first, finding, made("SELEC  id FROM orders\nWHERE id = 5")) is Halt.UNCHANGED
+
+
+# A repair that is kept never reaches a row that the original would not --------------------------------------
+
+ROWS = list(product((None, 0, 1, 2), (None, 0, 1), (None, "", "a", "ab", "b")))
+OTHERS = [(0, 0), (1, 0), (1, 2), (None, 1)]
+
+numbers = st.integers(-1, 3).map(str)
+texts = st.sampled_from(["''", "'a'", "'ab'", "'abc'", "'b'"])
+columns = st.sampled_from(["a", "b"])
+patterns = st.sampled_from(["'%'", "'a%'", "'ab%'", "'_'", "''", "'b%'"])
+comparisons = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
+atoms = st.one_of(
+    st.tuples(columns, comparisons, numbers).map(" ".join),
+    st.tuples(numbers, comparisons, columns).map(" ".join),
+    st.tuples(columns, comparisons, columns).map(" ".join),
+    st.tuples(st.just("s"), comparisons, texts).map(" ".join),
+    st.tuples(columns, st.lists(numbers, min_size=1, max_size=3)).map(
+        lambda t: f"{t[0]} IN ({', '.join(t[1])})"
+    ),
+    st.tuples(columns, st.lists(numbers, min_size=1, max_size=2)).map(
+        lambda t: f"{t[0]} NOT IN ({', '.join(t[1])})"
+    ),
+    st.tuples(columns, numbers, numbers).map(lambda t: f"{t[0]} BETWEEN {t[1]} AND {t[2]}"),
+    st.tuples(columns, numbers, numbers).map(lambda t: f"{t[0]} NOT BETWEEN {t[1]} AND {t[2]}"),
+    st.tuples(st.sampled_from(["a", "b", "s"]), st.sampled_from(["IS NULL", "IS NOT NULL"])).map(" ".join),
+    patterns.map(lambda p: f"s LIKE {p}"),
+    patterns.map(lambda p: f"s NOT LIKE {p}"),
+    st.tuples(columns, numbers).map(lambda t: f"coalesce({t[0]}, {t[1]}) = {t[1]}"),
+    st.tuples(columns, numbers).map(lambda t: f"{t[0]} IS DISTINCT FROM {t[1]}"),
+    st.tuples(columns, numbers).map(lambda t: f"{t[0]} IS NOT DISTINCT FROM {t[1]}"),
+    st.tuples(columns, comparisons, numbers).map(lambda t: f"({' '.join(t)}) IS NOT FALSE"),
+    st.tuples(columns, comparisons, numbers).map(lambda t: f"({' '.join(t)}) IS TRUE"),
+    st.tuples(columns, comparisons, numbers).map(
+        lambda t: f"a IN (SELECT x FROM u WHERE {t[0]} {t[1]} {t[2]})"
+    ),
+    st.tuples(columns, comparisons, numbers).map(
+        lambda t: f"EXISTS (SELECT 1 FROM u WHERE x = {t[0]} AND y {t[1]} {t[2]})"
+    ),
+    st.tuples(comparisons, numbers).map(lambda t: f"b NOT IN (SELECT y FROM u WHERE y {t[0]} {t[1]})"),
+    st.sampled_from(["true", "false", "1 = 1", "NULL"]),
+)
+conditions = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map(lambda t: f"({t[0]} AND {t[1]})"),
+        st.tuples(inner, inner).map(lambda t: f"({t[0]} OR {t[1]})"),
+        inner.map(lambda c: f"NOT ({c})"),
+    ),
+    max_leaves=4,
+)
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[str, str]:
+    """A condition and one that is near to it, so that many are kept."""
+    kept, lost, new = draw(conditions), draw(conditions), draw(conditions)
+    first = draw(st.sampled_from([kept, f"{kept} OR {lost}", f"({kept}) AND ({lost})", lost]))
+    second = draw(
+        st.sampled_from(
+            [kept, f"({kept}) AND ({new})", f"({new}) AND ({first})", f"({kept}) OR ({new})", new]
+        )
+    )
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def table() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("PRAGMA case_sensitive_like = ON")
+    connection.execute("CREATE TABLE t (a INT, b INT, s TEXT)")
+    connection.execute("CREATE TABLE u (x INT, y INT)")
+    connection.executemany("INSERT INTO t VALUES (?, ?, ?)", ROWS)
+    connection.executemany("INSERT INTO u VALUES (?, ?)", OTHERS)
+    return connection
+
+
+@settings(max_examples=600, deadline=None)
+@given(pair=pairs())
+@example(pair=("a > 1", "a >= 1"))
+@example(pair=("a = 1 OR b = 1", "NOT (a <> 1 AND b <> 1)"))
+def test_a_kept_repair_reaches_no_other_row(table: sqlite3.Connection, pair: tuple[str, str]) -> None:
+    first, second = (f"SELECT t.rowid FROM t WHERE {condition}" for condition in pair)
+    halt = judged(f"DELETE FROM t WHERE {pair[0]}", f"DELETE FROM t WHERE {pair[1]}")
+    if halt in (None, Halt.UNCHANGED):
+        assert set(table.execute(second)) <= set(table.execute(first)), pair
+
+
+joins = st.sampled_from(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
+sides = st.sampled_from(["t.a = u.x", "t.b = u.y", "u.y > 0", "t.a > 0", "t.a = u.x AND u.y = 0", "1 = 1"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.tuples(joins, sides, sides), st.tuples(joins, sides, sides))
+def test_a_kept_join_yields_no_other_row(
+    table: sqlite3.Connection, one: tuple[str, str, str], other: tuple[str, str, str]
+) -> None:
+    first, second = (f"SELECT t.rowid, u.rowid FROM t {j} u ON {on} WHERE {w}" for j, on, w in (one, other))
+    if judged(first, second) in (None, Halt.UNCHANGED):
+        assert set(table.execute(second)) <= set(table.execute(first)), (one, other)
+
+
+def test_an_attempt_knows_what_it_is() -> None:
+    update = made("UPDATE t SET a = 1 FROM u WHERE t.i = u.i AND t.k = 5")
+    assert isinstance(update, Attempt)
+    assert update.targets == {"public.t"}
+    assert update.writes
+    assert not update.untied
+    assert made("UPDATE t SET a = 1 WHERE true").untied
+    assert not made("EXPLAIN DELETE FROM t WHERE a = 1").runs
+    assert attempt(parse("DELETE FROM t"), PathNames((("sales",),))).targets == {"sales.t"}
