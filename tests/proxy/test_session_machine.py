@@ -269,7 +269,33 @@ copies: st.SearchStrategy[Part] = st.one_of(
 messages: st.SearchStrategy[Part] = st.one_of(simple, simple, single, single, whole).flatmap(
     lambda sent: st.sampled_from([[sent], [sent], [sent], [sent, b""]])
 )
-scripts = st.lists(st.one_of(messages, messages, messages, copies), min_size=1, max_size=14)
+steps_of_one_name = st.lists(
+    st.sampled_from(
+        [
+            query("rollback"),
+            query("rollback"),
+            query("prepare s"),
+            query("deallocate s"),
+            query("execute s"),
+            parse("select 9", "s") + SYNC,
+            bind("s", "p") + execute("p") + SYNC,
+            execute("p") + SYNC,
+            close("S", "s") + SYNC,
+        ]
+    ),
+    min_size=2,
+    max_size=7,
+).map(b"".join)
+one_name: st.SearchStrategy[Part] = st.builds(
+    lambda first, failed, steps: [first, failed + steps],
+    st.sampled_from([b"", parse("path", "s") + SYNC]),
+    st.sampled_from([b"", query("begin") + query("fail"), query("begin") + bind("s", "p") + SYNC]),
+    steps_of_one_name,
+)
+"""Every way to make and to lose one name, in a row, in transactions that fail."""
+scripts = st.lists(
+    st.one_of(messages, messages, messages, copies, one_name, one_name), min_size=1, max_size=14
+)
 """Parts of one inner list are sent in a row; between two of them, and nowhere else, the agent waits."""
 
 
