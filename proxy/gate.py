@@ -128,7 +128,7 @@ class Ruling:
         self.resets_path = any(_resets_path(s) for s in changes) or any(
             ref.action is SessionAction.DISCARD_ALL for ref in self.actions
         )
-        self.plain = not (self.actions or self.executes or self.paths or self.resets_path)
+        self.plain = not (self.actions or self.executes or self.paths or self.resets_path or self.alters)
 
 
 class Gate:

@@ -402,7 +402,8 @@ def backends(database: Database) -> int:
     return int(
         database.execute(
             "SELECT count(*) FROM pg_stat_activity "
-            f"WHERE datname = '{database.name}' AND usename IN ('shop_ro', 'shop_app')"
+            f"WHERE datname = '{database.name}' AND usename IN ('shop_ro', 'shop_app') "
+            "AND application_name <> 'pgturnstile catalog'"
         )[0][0]
     )
 
