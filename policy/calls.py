@@ -53,12 +53,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Something that no schema holds: a function, operator or type of the name."""
+    """A function, operator or type that no schema of the snapshot holds."""
 
-    what: str
+    ref: FunctionRef | OperatorRef | TypeRef
     spelt: str
-    position: int | None = None
-    ref: FunctionRef | None = None
+
+    @property
+    def position(self) -> int | None:
+        return self.ref.position
 
 
 class Found(NamedTuple):
@@ -137,7 +139,7 @@ class _Calls:
         if ref.arguments == 1 and type_named(ref.name, ref.schema, self._names):
             yield from self._cast(TypeRef(ref.name, ref.schema, cast=True, position=ref.position))
         else:
-            self.missing.append(Missing("function", _spelt(ref.name, ref.schema), ref.position, ref))
+            self.missing.append(Missing(ref, _spelt(ref.name, ref.schema)))
 
     def _direct(self, name: QualifiedName, ref: FunctionRef, overload: Function | None = None) -> Call:
         return Call(
@@ -225,7 +227,7 @@ class _Calls:
         own = PG_CATALOG in schemas and ref.symbol in OPERATORS
         if not others:
             if not own:
-                self.missing.append(Missing("operator", _operator_spelt(ref), ref.position))
+                self.missing.append(Missing(ref, _operator_spelt(ref)))
             return
         rivals = [found for found in held if _is_own_operator(found)] if own and ref.schema is None else []
         for operator in others:
@@ -269,7 +271,7 @@ class _Calls:
         spelt = _spelt(ref.name, ref.schema)
         found = type_named(ref.name, ref.schema, self._names)
         if not found or (ref.schema == PG_CATALOG and not _is_known_type(ref.name, self._catalog)):
-            self.missing.append(Missing("type", spelt, ref.position))
+            self.missing.append(Missing(ref, spelt))
             return
         for target in found:
             for name in sorted(self._run_by_cast(target, literal=ref.literal)):

@@ -73,8 +73,7 @@ def _by_catalog(facts: Facts, names: CatalogNames, policy: Policy) -> Iterator[V
             told.add((violation.message, violation.position))
             yield violation
     for missing in found.missing:
-        if missing.what == "type":
-            yield _unknown_type(missing, policy)
+        yield from _missing(missing, names, policy)
 
 
 def _judge(call: Call, policy: Policy) -> Violation | None:
@@ -142,6 +141,20 @@ _SUBJECTS: Mapping[Via, str] = MappingProxyType(
         Via.VIEW: "View {spelt}",
     }
 )
+
+
+def _missing(missing: Missing, names: CatalogNames, policy: Policy) -> Iterator[Violation]:
+    """What the snapshot lacks: where the session may have made it itself, its name decides."""
+    ref = missing.ref
+    if not names.temporary:
+        if isinstance(ref, TypeRef):
+            yield _unknown_type(missing, policy)
+    elif isinstance(ref, TypeRef):
+        yield from _cast(ref, names.by_path, policy)
+    elif isinstance(ref, OperatorRef):
+        yield from _operator(ref, policy)
+    else:
+        yield from _call(ref, names.by_path, policy)
 
 
 def _unknown_type(missing: Missing, policy: Policy) -> Violation:

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from policy import builtin
 from policy.calls import find_calls
 from policy.catalog_names import CatalogNames
-from policy.facts import Facts
+from policy.facts import Facts, FunctionRef, TypeRef
 from policy.model import Policy, RuleLevel, Violation
 from policy.names import Names
 from policy.nearest import nearest
@@ -82,13 +82,17 @@ FROM_ELSEWHERE: Mapping[str, str] = MappingProxyType(
 def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
     if not isinstance(names, CatalogNames):
         return
+    if names.temporary:
+        return  # what this session has made itself is in no snapshot: function-not-allowed judges by name
     for missing in names.shared(facts, find_calls).missing:
-        if missing.what == "type":
+        if isinstance(missing.ref, TypeRef):
             continue
-        hint, suggestion = _OPERATOR if missing.ref is None else advice(missing.ref.name, names, policy)
+        kind, (hint, suggestion) = "operator", _OPERATOR
+        if isinstance(missing.ref, FunctionRef):
+            kind, (hint, suggestion) = "function", advice(missing.ref.name, names, policy)
         yield Violation(
             rule=NAME,
-            message=f"There is no {missing.what} {missing.spelt}",
+            message=f"There is no {kind} {missing.spelt}",
             hint=hint,
             object=missing.spelt,
             position=missing.position,

@@ -323,6 +323,12 @@ class TestUnknownNames:
         known = names(temporary=True)
         assert "unknown-relation" not in rules_of(objections(sql, reader(), known))
 
+    def test_what_the_session_may_have_made_is_judged_by_name(self) -> None:
+        policy, known = reader(functions='{allow: ["public.made_*"]}'), names(temporary=True)
+        assert objections("SELECT made_here(1), 'x'::made_type", policy, known) == []
+        for sql in ("SELECT not_listed(1)", "SELECT 'x'::not_listed", "SELECT 1 <~~~> 2"):
+            assert objection(sql, policy, known).rule == FUNCTION
+
     def test_what_is_missing_twice_is_told_once(self) -> None:
         assert len(objections("SELECT 1 FROM nowhere a, nowhere b LIMIT 1", reader())) == 1
 
