@@ -128,8 +128,10 @@ class Book(ABC):
             return NotAnAnswer()
         with self._change(scope, now) as lineages:
             considered, changed = weigh(lineages.values(), connection, made, now)
-            if changed is not None:
+            if changed is not None and changed.until > now:
                 lineages[changed.id] = changed
+            elif changed is not None:
+                del lineages[changed.id]
         return considered
 
     def recheck(self, repair: Repair, made: Attempt, now: float) -> Considered:
@@ -168,7 +170,6 @@ class MemoryLedger(Book):
             known = self._scopes.get(scope, {})
             lineages = {key: each for key, each in known.items() if each.until > now}
             yield lineages
-            lineages = {key: each for key, each in lineages.items() if each.until > now}
             if lineages:
                 self._scopes[scope] = lineages
             else:

@@ -396,6 +396,10 @@ def conjunction(parts: Iterable[Form]) -> Form:
     terms = {term for part in parts for term in split(part)}
     if ("bool", False) in terms:
         return ("bool", False)
+    for _, _, left, bound in [term for term in terms if term[:2] == ("op", ">=")]:
+        if ("op", "<=", left, bound) in terms:
+            terms -= {("op", ">=", left, bound), ("op", "<=", left, bound)}
+            terms.add(compared(left, "=", bound))
     return _joined("and", terms, TRUE)
 
 

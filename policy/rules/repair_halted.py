@@ -34,7 +34,7 @@ SQLSTATE = "53400"
 GOVERNED_BY = "repair"
 
 _ASK: Final = "Stop here, and tell whoever asked for this what was refused and why."
-_WORDS: Final[Mapping[Halt, tuple[str, str]]] = {
+WORDS: Final[Mapping[Halt, tuple[str, str]]] = {
     Halt.REPAIR_BUDGET_EXHAUSTED: (
         "The one repair of an earlier refusal is spent; this statement would be another",
         _ASK,
@@ -74,7 +74,7 @@ def halted(halt: Halt, policy: Policy) -> Violation:
     """The objection to a statement whose repair ended in ``halt``; it leads a rejection."""
     if halt is Halt.DUMMY_LITERAL:
         return dummy_literal.invented(policy)
-    message, hint = _WORDS[halt]
+    message, hint = WORDS[halt]
     return Violation(rule=NAME, message=message, hint=hint, halt=halt, line=policy.repair.line)
 
 

@@ -33,6 +33,7 @@ JOIN = "SELECT o.id, c.name FROM orders o JOIN customers c ON c.id = o.customer_
         ("DELETE FROM t WHERE a IN (1, 2)", "DELETE FROM t WHERE a = ANY (ARRAY[2, 1])"),
         ("DELETE FROM t WHERE a NOT IN (1, 2)", "DELETE FROM t WHERE NOT (a = 1 OR a = 2)"),
         ("DELETE FROM t WHERE a BETWEEN 1 AND 3", "DELETE FROM t WHERE a <= 3 AND NOT a < 1"),
+        ("DELETE FROM t WHERE a = 3", "DELETE FROM t WHERE a BETWEEN 3 AND 3"),
         ("DELETE FROM t WHERE NOT (a = 1 AND b = 2)", "DELETE FROM t WHERE b <> 2 OR a != 1"),
         ("DELETE FROM t WHERE f", "DELETE FROM t WHERE f IS TRUE"),
         ("DELETE FROM t WHERE f = false", "DELETE FROM t WHERE NOT f"),
@@ -416,17 +417,19 @@ def test_distinct_is_no_bound() -> None:
 
 SHIPMENT = "INSERT INTO shipments (order_id, carrier, weight_g) VALUES (21, 'express', 900)"
 MISSING = found("insert-missing-not-null", ("tracking_code",))
-
-
-@pytest.mark.parametrize(
-    "value",
-    (
-        "'TODO' | 'todo: ask' | 'N/A' | 'unknown' | 'Unknown-1' | 'xxx' | '' | ' ' | '-' | '--' | '???' | "
-        "'test' | 'test1' | 'placeholder' | 'none' | '00000' | 0 | -1 | 0.0 | 999999 | NULL | DEFAULT | "
-        "'1970-01-01' | timestamp '1970-01-01 00:00' | 'epoch' | upper('todo') | 'TO' || 'DO' | "
-        "coalesce(NULL, 'N/A') | 'tbd'::varchar(10) | (SELECT 'TBD') | '{}'"
-    ).split(" | "),
+PLACEHOLDERS = (
+    "'TODO' | 'todo: ask' | 'N/A' | 'unknown' | 'Unknown-1' | 'xxx' | '' | ' ' | '-' | '--' | '???' | "
+    "'test' | 'test1' | 'placeholder' | 'none' | '00000' | 0 | -1 | 0.0 | 999999 | NULL | DEFAULT | "
+    "'1970-01-01' | timestamp '1970-01-01 00:00' | 'epoch' | upper('todo') | 'TO' || 'DO' | "
+    "coalesce(NULL, 'N/A') | 'tbd'::varchar(10) | (SELECT 'TBD') | '{}'"
 )
+VALUES = (
+    "'TR-5-A' | 'TR000021' | $1 | now() | current_date | 7 | '7' | '2025-05-05' | 'NL' | 'Ada' | "
+    "(SELECT code FROM t LIMIT 1) | 'Testarossa' | 'NaN-nan Ltd' | 42.5"
+)
+
+
+@pytest.mark.parametrize("value", PLACEHOLDERS.split(" | "))
 def test_a_placeholder_is_no_value(value: str) -> None:
     second = (
         "INSERT INTO shipments (order_id, carrier, tracking_code, weight_g) "
@@ -435,13 +438,7 @@ def test_a_placeholder_is_no_value(value: str) -> None:
     assert judged(SHIPMENT, second, MISSING) is Halt.DUMMY_LITERAL
 
 
-@pytest.mark.parametrize(
-    "value",
-    (
-        "'TR-5-A' | 'TR000021' | $1 | now() | current_date | 7 | '7' | '2025-05-05' | 'NL' | 'Ada' | "
-        "(SELECT code FROM t LIMIT 1) | 'Testarossa' | 'NaN-nan Ltd' | 42.5"
-    ).split(" | "),
-)
+@pytest.mark.parametrize("value", VALUES.split(" | "))
 def test_a_value_is_no_placeholder(value: str) -> None:
     second = (
         "INSERT INTO shipments (order_id, carrier, tracking_code, weight_g) "

@@ -1,0 +1,652 @@
+"""Turns of repairs, over both stores: dialogues, explorations between, workers side by side, an adversary."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from policy.decision import refuse
+from policy.facts import QueryString
+from policy.ledger import MAX_LINEAGES, Book, LedgerUnavailableError, MemoryLedger
+from policy.ledger_sqlite import SqliteLedger
+from policy.likeness import recognisable
+from policy.lineage import (
+    Considered,
+    Halted,
+    Lineage,
+    NotAnAnswer,
+    Outcome,
+    Repair,
+    from_json,
+    may_open,
+    outcome_of,
+    scope_key,
+    to_json,
+    watches,
+)
+from policy.model import Halt, RepairRules, RepairScope, StatementClass
+from policy.parse import parse
+from policy.rejection import DO_NOT_RETRY, reject
+from policy.repair import Attempt, Finding
+from policy.rules import repair_halted
+from policy.terms import Parameter
+from tests.policy.repairing import NAMES, found, made, refused
+from tests.policy.rules.judging import WRITER, policy_of
+
+RULES = RepairRules(turns=1, window_s=600.0)
+HOME = "connection 1"
+AWAY = "connection 2"
+
+
+class Talk:
+    """One agent's statements before a ledger, by a clock that only it turns."""
+
+    def __init__(self, ledger: Book, scope: str = "agent", rules: RepairRules = RULES) -> None:
+        self.ledger = ledger
+        self.scope = scope
+        self.rules = rules
+        self.now = 1_000.0
+
+    def refuse(
+        self,
+        sql: str,
+        at: str | None = None,
+        offered: tuple[str, ...] = (),
+        *,
+        on: str = HOME,
+        sqlstate: str = "42703",
+        parameters: tuple[Parameter, ...] = (),
+    ) -> None:
+        first, finding = refused(sql, at, offered, sqlstate=sqlstate, parameters=parameters)
+        self.ledger.open(self.scope, on, first, finding, now=self.now, rules=self.rules)
+
+    def say(self, sql: str, *parameters: Parameter, on: str = HOME) -> Considered:
+        self.now += 1
+        return self.ledger.consider(self.scope, on, made(sql, *parameters), self.now)
+
+    def passes(self, sql: str, on: str = HOME) -> bool:
+        return self.say(sql, on=on) == NotAnAnswer()
+
+    def halt(self, sql: str, *parameters: Parameter, on: str = HOME) -> Halt | None:
+        considered = self.say(sql, *parameters, on=on)
+        return considered.halt if isinstance(considered, Halted) else None
+
+    def repair(self, sql: str, *parameters: Parameter, on: str = HOME) -> Repair:
+        considered = self.say(sql, *parameters, on=on)
+        assert isinstance(considered, Repair), considered
+        return considered
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Book]:
+    if request.param == "memory":
+        yield MemoryLedger()
+        return
+    store = SqliteLedger(tmp_path / "ledger.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def talk(ledger: Book) -> Talk:
+    return Talk(ledger)
+
+
+UPDATE = "UPDATE inventory SET onhand = 44 WHERE product_id = 5 AND warehouse = 'leeds'"
+MENDED = "UPDATE inventory SET on_hand = 44 WHERE product_id = 5 AND warehouse = 'leeds'"
+SELECT = (
+    "SELECT o.id, o.totl, c.name FROM orders o JOIN customers c ON c.id = o.customer_id "
+    "WHERE o.status = 'open'"
+)
+SELECT_MENDED = SELECT.replace("totl", "total")
+
+
+# Dialogues -------------------------------------------------------------------------------------------
+
+
+def test_a_repair_that_passes_leaves_nothing_open(talk: Talk) -> None:
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    assert talk.ledger.has_open("agent")
+    assert not talk.ledger.has_open("another")
+    repair = talk.repair(MENDED)
+    record = talk.ledger.settled(repair, Outcome.PASSED, talk.now)
+    assert record is not None
+    assert (record.halt, record.turns, record.reasons) == (None, 1, ("42703",))
+    assert record.statement_class is StatementClass.UPDATE
+    assert record.sandbox_error is None
+    assert not talk.ledger.has_open("agent")
+    assert talk.passes("UPDATE inventory SET on_hand = 3 WHERE product_id = 2 AND warehouse = 'leeds'")
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.REJECTED])
+def test_a_repair_that_fails_is_the_last(talk: Talk, outcome: Outcome) -> None:
+    talk.refuse(UPDATE, "onhand")
+    record = talk.ledger.settled(talk.repair(MENDED.replace("on_hand", "stock")), outcome, talk.now)
+    assert record is not None
+    assert record.halt is Halt.REPAIR_BUDGET_EXHAUSTED
+    assert talk.halt(MENDED) is Halt.REPAIR_BUDGET_EXHAUSTED
+    assert talk.halt("DELETE FROM inventory WHERE product_id = 1") is Halt.REPAIR_BUDGET_EXHAUSTED
+    assert talk.passes("UPDATE coupons SET used = 1 WHERE code = 'A'")
+    assert talk.passes("SELECT * FROM inventory LIMIT 5")
+    talk.now += RULES.window_s
+    assert talk.passes(MENDED)
+
+
+@pytest.mark.parametrize(
+    ("second", "halt"),
+    [
+        (UPDATE, Halt.UNCHANGED),
+        ("UPDATE inventory SET on_hand = 44 WHERE product_id = 5", Halt.PREDICATE_REMOVED),
+        (MENDED.replace("= 5", ">= 5"), Halt.PREDICATE_WEAKENED),
+        ("UPDATE inventory SET on_hand = 44", Halt.PREDICATE_REMOVED),
+        ("UPDATE inventory SET on_hand = 44 WHERE 1 = 1", Halt.TAUTOLOGY),
+        ("DELETE FROM inventory WHERE product_id = 5 AND warehouse = 'leeds'", Halt.CLASS_CHANGED),
+        ("INSERT INTO inventory (on_hand) VALUES (44)", Halt.CLASS_CHANGED),
+        (
+            "WITH x AS (DELETE FROM inventory WHERE product_id = 5 RETURNING 1) SELECT * FROM x",
+            Halt.CLASS_CHANGED,
+        ),
+        (
+            "UPDATE inventory SET on_hand = 44 FROM orders WHERE product_id = 5 AND warehouse = 'leeds'",
+            Halt.RELATIONS_CHANGED,
+        ),
+    ],
+)
+def test_the_next_write_on_the_target_is_the_answer(talk: Talk, second: str, halt: Halt) -> None:
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    considered = talk.say(second)
+    assert isinstance(considered, Halted)
+    assert considered.halt is halt
+    assert considered.record is not None
+    assert (considered.record.halt, considered.record.turns) == (halt, 1)
+    assert talk.halt(MENDED) is Halt.REPAIR_BUDGET_EXHAUSTED
+
+
+def test_an_unknown_target_is_answered_by_the_next_write_of_the_class(talk: Talk) -> None:
+    talk.refuse("DELETE FROM shipment WHERE id = 3", "shipment", ("shipments",), sqlstate="42P01")
+    assert talk.passes("UPDATE orders SET status = 'paid' WHERE id = 3")
+    assert talk.passes("SELECT * FROM shipments WHERE id = 3")
+    assert talk.halt("DELETE FROM coupons WHERE code = 'CODE3'") is Halt.RELATIONS_CHANGED
+    exhausted = Halt.REPAIR_BUDGET_EXHAUSTED
+    assert talk.halt("DELETE FROM coupons WHERE code = 'CODE4'") is exhausted
+    assert talk.halt("DELETE FROM shipments WHERE id = 3") is exhausted
+    assert talk.halt("DELETE FROM orders o WHERE o.id = 3") is exhausted
+    assert talk.passes("DELETE FROM carts WHERE owner = 'x' AND age > 9")
+
+
+def test_a_turn_is_one_however_many_ask(talk: Talk) -> None:
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    repair = talk.repair(MENDED)
+    assert talk.halt(MENDED) is Halt.REPAIR_BUDGET_EXHAUSTED
+    assert talk.halt(MENDED, on=AWAY) is Halt.REPAIR_BUDGET_EXHAUSTED
+    assert talk.ledger.settled(repair, Outcome.PASSED, talk.now) is not None
+    assert talk.ledger.settled(repair, Outcome.PASSED, talk.now) is None
+
+
+def test_a_repair_the_engine_did_not_try_keeps_its_turn(talk: Talk) -> None:
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    assert outcome_of("25P02") is Outcome.NOT_TRIED
+    assert talk.ledger.settled(talk.repair(MENDED), Outcome.NOT_TRIED, talk.now) is None
+    repair = talk.repair(MENDED)
+    record = talk.ledger.settled(repair, outcome_of(None), talk.now)
+    assert record is not None
+    assert record.turns == 1
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+def test_as_many_turns_as_the_policy_grants(ledger: Book, turns: int) -> None:
+    talk = Talk(ledger, rules=RepairRules(turns=turns))
+    talk.refuse(UPDATE, "onhand")
+    assert ledger.has_open("agent") is (turns > 0)
+    for left in reversed(range(turns)):
+        repair = talk.repair(MENDED.replace("on_hand", f"stock{left}"))
+        record = ledger.settled(repair, Outcome.FAILED, talk.now)
+        assert (record is None) is (left > 0)
+    assert talk.halt(MENDED) is (Halt.REPAIR_BUDGET_EXHAUSTED if turns else None)
+
+
+def test_values_are_compared_when_they_are_bound(talk: Talk) -> None:
+    second = "UPDATE inventory SET on_hand = 44 WHERE product_id = $1 AND warehouse = $2"
+    for values, kept in (((5, "leeds"), True), ((6, "leeds"), False)):
+        talk.refuse(UPDATE, "onhand", ("on_hand",))
+        repair = talk.repair(second)
+        again = talk.ledger.recheck(repair, made(second, *values), talk.now)
+        if kept:
+            assert again == repair
+            talk.ledger.settled(repair, Outcome.PASSED, talk.now)
+            assert talk.ledger.recheck(repair, made(second, 7, "york"), talk.now) == NotAnAnswer()
+        else:
+            assert isinstance(again, Halted)
+            assert again.halt is Halt.PREDICATE_WEAKENED
+            assert again.record is not None
+            assert talk.halt(MENDED) is Halt.REPAIR_BUDGET_EXHAUSTED
+
+
+def test_a_missing_value_is_watched_for_and_not_made_up(talk: Talk) -> None:
+    insert = "INSERT INTO shipments (order_id, carrier) VALUES (21, 'express')"
+    full = "INSERT INTO shipments (order_id, carrier, code) VALUES (21, 'express', {})"
+    finding = found("insert-missing-not-null", ("code",))
+
+    def watch() -> None:
+        talk.ledger.open("agent", HOME, made(insert), finding, now=talk.now, rules=RULES, watch=True)
+
+    watch()
+    assert talk.passes("UPDATE orders SET status = 'x' WHERE id = 1")
+    assert talk.halt(full.format("'TODO'")) is Halt.DUMMY_LITERAL
+    assert talk.halt(full.format("'n/a'"), on=AWAY) is Halt.DUMMY_LITERAL
+    assert talk.passes(full.format("'TR-21'"))
+    assert not talk.ledger.has_open("agent")
+    assert watches(policy_of(WRITER), StatementClass.INSERT, finding)
+    assert not watches(policy_of(WRITER), StatementClass.COPY_IN, finding)
+    assert not watches(policy_of(WRITER), StatementClass.INSERT, found("unbounded-join"))
+
+
+def test_text_that_no_grammar_accepts_has_one_turn(talk: Talk) -> None:
+    talk.refuse("SELEC id, status FROM orders WHERE id = 5", sqlstate="42601")
+    assert talk.passes("SELECT 1")
+    assert talk.passes("SELECT * FROM coupons LIMIT 5")
+    talk.ledger.settled(talk.repair("SELECT id, status FROM orders WHERE id = 5"), Outcome.PASSED, talk.now)
+    assert talk.passes("SELECT id, status FROM orders WHERE id = 5")
+
+
+# What is no answer -----------------------------------------------------------------------------------
+
+LOOKS = [
+    "SELECT * FROM inventory LIMIT 5",
+    "SELECT product_id, warehouse, on_hand FROM inventory WHERE product_id = 5 AND warehouse = 'leeds'",
+    "SELECT * FROM orders LIMIT 5",
+    "SELECT DISTINCT status FROM orders",
+    "SELECT id, status FROM orders WHERE status = 'open' LIMIT 3",
+    "SELECT count(*) FROM orders o JOIN customers c ON c.id = o.customer_id",
+    "SELECT column_name FROM information_schema.columns WHERE table_name = 'inventory'",
+    "SELECT a.attname FROM pg_attribute a WHERE a.attrelid = 'orders'::regclass",
+    "EXPLAIN UPDATE inventory SET on_hand = 44 WHERE product_id = 5 AND warehouse = 'leeds'",
+    "SHOW search_path",
+    "SET statement_timeout = '5s'",
+    "BEGIN",
+    "COMMIT",
+    "ROLLBACK",
+    "SELECT 1",
+    "SELECT max(id) FROM customers",
+    "INSERT INTO notes (body) VALUES ('looking at inventory')",
+    "UPDATE coupons SET used = 2 WHERE code = 'CODE2'",
+]
+OTHER_ROWS = [
+    "UPDATE inventory SET on_hand = 12 WHERE product_id = 9 AND warehouse = 'leeds'",
+    "UPDATE inventory SET on_hand = 44 WHERE product_id = 5 AND warehouse = 'york'",
+    "DELETE FROM inventory WHERE product_id = 7",
+    "INSERT INTO inventory (product_id, warehouse, on_hand) VALUES (5, 'leeds', 44)",
+]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_look_around_costs_nothing(talk: Talk, look: str) -> None:
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    talk.refuse(SELECT, "o.totl", ("o.total",))
+    for connection in (HOME, AWAY):
+        assert talk.passes(look, on=connection)
+    talk.repair(MENDED)
+    talk.repair(SELECT_MENDED)
+
+
+@pytest.mark.parametrize("other", OTHER_ROWS)
+def test_other_work_of_another_connection_is_no_answer(talk: Talk, other: str) -> None:
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    assert talk.passes(other, on=AWAY)
+    talk.repair(MENDED, on=AWAY)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        MENDED,
+        "update Inventory as i set on_hand=44 where i.warehouse='leeds' and i.product_id=5",
+        "/**/ UPDATE public.inventory SET on_hand = 40 + 4 WHERE 5 = product_id AND warehouse IN ('leeds')",
+        f"{MENDED} AND on_hand < 10",
+        f"{MENDED} RETURNING *",
+    ],
+)
+def test_a_respelt_repair_is_known_on_another_connection(talk: Talk, second: str) -> None:
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    talk.repair(second, on=AWAY)
+
+
+@pytest.mark.parametrize(
+    ("first", "at", "second"),
+    [
+        ("SELECT custmer_id FROM orders LIMIT 1", "custmer_id", "SELECT customer_id FROM orders LIMIT 1"),
+        (SELECT, "o.totl", f"{SELECT_MENDED} LIMIT 50"),
+        (
+            SELECT,
+            "o.totl",
+            "SELECT x.id, x.total, y.name FROM customers y, orders x "
+            "WHERE y.id = x.customer_id AND x.status = 'open'",
+        ),
+        ("SELECT * FROM customer WHERE id = 3", "customer", "SELECT * FROM customers WHERE id = 3"),
+    ],
+)
+def test_a_read_is_known_by_its_likeness(first: str, at: str, second: str) -> None:
+    before, finding = refused(first, at, sqlstate="42P01" if at == "customer" else "42703")
+    assert recognisable(before, finding, made(second))
+
+
+def test_an_insert_of_another_row_is_another_statement() -> None:
+    same = "INSERT INTO t (id, kind, shipped) VALUES (21, 'express', '2025-05-05')"
+    first, finding = refused(same.replace("shipped", "shpped"), "shpped")
+    assert recognisable(first, finding, made(same))
+    assert not recognisable(first, finding, made(same.replace("21", "22")))
+
+
+# Random dialogues ------------------------------------------------------------------------------------
+
+TABLES: list[tuple[str, str, str, list[str]]] = [
+    ("inventory", "onhand", "on_hand", ["product_id", "warehouse", "bin"]),
+    ("coupons", "usd", "used", ["code", "percent", "owner"]),
+    ("orders", "stauts", "status", ["id", "customer_id", "channel"]),
+    ("employees", "titel", "title", ["id", "office", "team"]),
+]
+RESPELL: list[Callable[[str], str]] = [
+    lambda sql: sql,
+    lambda sql: sql.replace(" WHERE ", "\n  WHERE\t"),
+    lambda sql: f"-- again\n{sql}",
+    lambda sql: f"{sql} /* {{trace: 9}} */",
+    lambda sql: sql.replace("UPDATE", "update").replace("WHERE", "where").replace("AND", "and"),
+    lambda sql: sql.replace(" = ", "="),
+]
+WIDEN: list[Callable[[str], str]] = [
+    lambda sql: sql.rpartition(" AND ")[0],
+    lambda sql: sql.partition(" WHERE ")[0],
+    lambda sql: f"{sql} OR true",
+    lambda sql: sql.replace(" AND ", " OR "),
+    lambda sql: f"{sql.partition(' WHERE ')[0]} WHERE 1 = 1",
+]
+
+
+def test_random_dialogues() -> None:
+    """No look around is halted, every honest repair passes, no dishonest one does, and there is no third
+    try."""
+    chance = random.Random(20250117)
+    falsely_halted = falsely_passed = 0
+    for number in range(1_000):
+        table, wrong, right, keys = chance.choice(TABLES)
+        pinned = " AND ".join(f"{key} = '{key}{chance.randrange(9)}'" for key in chance.sample(keys, 2))
+        first = f"UPDATE {table} SET {wrong} = 'v{chance.randrange(9)}' WHERE {pinned}"
+        second = first.replace(wrong, right)
+        talk = Talk(MemoryLedger(), scope=f"agent {number}")
+        talk.refuse(first, wrong, (right,))
+        for _ in range(chance.randrange(5)):
+            look = chance.choice(LOOKS)
+            if f"UPDATE {table}" not in look:
+                falsely_halted += not talk.passes(look, on=chance.choice([HOME, AWAY]))
+        if chance.random() < 0.5:
+            considered = talk.say(chance.choice(RESPELL)(second), on=chance.choice([HOME, AWAY]))
+            falsely_halted += not isinstance(considered, Repair)
+            if isinstance(considered, Repair):
+                talk.ledger.settled(considered, Outcome.PASSED, talk.now)
+                falsely_halted += talk.ledger.has_open(talk.scope)
+        else:
+            falsely_passed += talk.halt(chance.choice(WIDEN)(second)) is None
+            falsely_passed += talk.halt(second) is not Halt.REPAIR_BUDGET_EXHAUSTED
+    assert (falsely_halted, falsely_passed) == (0, 0)
+
+
+# Workers ---------------------------------------------------------------------------------------------
+
+
+def test_fifty_workers_mend_fifty_rows(talk: Talk) -> None:
+    rows = [(n, f"w{n % 3}") for n in range(50)]
+    text = "UPDATE inventory SET {} = 1 WHERE product_id = {} AND warehouse = '{}'"
+    for number, row in enumerate(rows):
+        talk.refuse(text.format("onhand", *row), "onhand", ("on_hand",), on=f"worker {number}")
+    random.Random(7).shuffle(rows)
+    for number, warehouse in rows:
+        sql = text.format("on_hand", number, warehouse)
+        repair = talk.repair(sql, on=f"worker {number}")
+        talk.ledger.settled(repair, Outcome.PASSED, talk.now)
+    assert not talk.ledger.has_open("agent")
+
+
+def test_of_fifty_workers_with_one_repair_one_has_the_turn(talk: Talk, tmp_path: Path) -> None:
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    second = made(MENDED)
+    memory = isinstance(talk.ledger, MemoryLedger)
+    stores = [talk.ledger if memory else SqliteLedger(tmp_path / "ledger.db") for _ in range(10)]
+
+    def ask(worker: int) -> Considered:
+        return stores[worker % 10].consider("agent", f"worker {worker}", second, talk.now)
+
+    with ThreadPoolExecutor(10) as pool:
+        answers = list(pool.map(ask, range(50)))
+    assert sum(isinstance(answer, Repair) for answer in answers) == 1
+    refusals = [answer.halt for answer in answers if isinstance(answer, Halted)]
+    assert refusals == [Halt.REPAIR_BUDGET_EXHAUSTED] * 49
+    for store in stores:
+        if isinstance(store, SqliteLedger):
+            store.close()
+
+
+# An adversary ----------------------------------------------------------------------------------------
+
+SAME = "UPDATE inventory SET on_hand = 44 WHERE "
+A_SECOND_TURN = [
+    # spelling
+    MENDED,
+    MENDED.lower(),
+    MENDED.upper().replace("LEEDS", "leeds"),
+    MENDED.replace("inventory", "INVENTORY"),
+    MENDED.replace("inventory", '"inventory"'),
+    MENDED.replace("inventory", "public.inventory"),
+    MENDED.replace("inventory", "ONLY inventory"),
+    MENDED.replace("inventory", "inventory AS i"),
+    MENDED.replace("inventory", "inventory i").replace("product_id", "i.product_id"),
+    MENDED.replace(" ", "\n"),
+    MENDED.replace(" ", "/**/"),
+    f"-- a comment\n{MENDED}",
+    f"/* nested /* comments */ */ {MENDED}",
+    f"{MENDED};",
+    MENDED.replace("'leeds'", "E'leeds'"),
+    MENDED.replace("'leeds'", "$$leeds$$"),
+    MENDED.replace("'leeds'", "U&'l\\0065eds'"),
+    MENDED.replace("'leeds'", "'le' || 'eds'"),
+    MENDED.replace("'leeds'", "text 'leeds'"),
+    MENDED.replace("= 44", "= 40 + 4"),
+    MENDED.replace("= 5", "= 2 + 3"),
+    MENDED.replace("product_id = 5", "5 = product_id"),
+    MENDED.replace("product_id = 5", "product_id IN (5)"),
+    MENDED.replace("product_id = 5", "product_id = ANY (ARRAY[5])"),
+    MENDED.replace("product_id = 5", "(product_id) = (5)"),
+    MENDED.replace("product_id = 5", "product_id BETWEEN 5 AND 5"),
+    MENDED.replace("product_id = 5", "NOT product_id <> 5"),
+    MENDED.replace("product_id = 5", "product_id IS NOT DISTINCT FROM 5"),
+    f"{SAME} warehouse = 'leeds' AND product_id = 5",
+    f"{SAME} (product_id, warehouse) = (5, 'leeds')",
+    f"{SAME} NOT (product_id <> 5 OR warehouse <> 'leeds')",
+    f"{MENDED} AND true",
+    f"{MENDED} RETURNING product_id",
+    # other statements on the target
+    f"{SAME} product_id = 5",
+    f"{SAME} warehouse = 'leeds'",
+    f"{MENDED} AND on_hand = 0",
+    MENDED.replace("44", "45"),
+    "UPDATE inventory SET on_hand = 44, bin = 'x' WHERE product_id = 5 AND warehouse = 'leeds'",
+    "UPDATE inventory SET (on_hand) = ROW (44) WHERE product_id = 5 AND warehouse = 'leeds'",
+    "UPDATE inventory SET on_hand = 44 FROM orders WHERE product_id = 5 AND warehouse = 'leeds'",
+    "DELETE FROM inventory WHERE product_id = 5 AND warehouse = 'leeds'",
+    "INSERT INTO inventory (product_id, warehouse, on_hand) VALUES (5, 'leeds', 44)",
+    "INSERT INTO inventory VALUES (5, 'leeds', 44) ON CONFLICT DO NOTHING",
+    "MERGE INTO inventory USING orders o ON product_id = 5 WHEN MATCHED THEN UPDATE SET on_hand = 44",
+    # nested or wrapped
+    f"WITH x AS ({MENDED} RETURNING 1) SELECT count(*) FROM x",
+    f"WITH x AS (SELECT 1) {MENDED}",
+    f"PREPARE p AS {MENDED}",
+    f"EXPLAIN ANALYZE {MENDED}",
+    "PREPARE p (int, text) AS UPDATE inventory SET on_hand = 44 WHERE product_id = $1 AND warehouse = $2",
+    "COPY inventory FROM STDIN",
+]
+PARAMETERS: list[tuple[str, tuple[Parameter, ...]]] = [
+    (f"{SAME} product_id = $1 AND warehouse = $2", (5, "leeds")),
+    (f"{SAME} product_id = $2 AND warehouse = $1", ("leeds", "5")),
+    (f"{SAME} product_id = $1::int AND warehouse = $2::text", ("5", "leeds")),
+    (f"{SAME} product_id = $1 AND warehouse = $2", ()),
+    ("UPDATE inventory SET on_hand = $1 WHERE product_id = 5 AND warehouse = 'leeds'", (44,)),
+]
+
+
+def spent(talk: Talk) -> None:
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    talk.ledger.settled(talk.repair(MENDED), Outcome.FAILED, talk.now)
+
+
+def test_there_are_fifty_ways() -> None:
+    assert len(A_SECOND_TURN) >= 50
+    assert all(parse(sql).failure is None for sql in A_SECOND_TURN)
+
+
+def test_no_way_to_a_second_turn(talk: Talk) -> None:
+    spent(talk)
+    for sql in A_SECOND_TURN:
+        assert talk.halt(sql) is Halt.REPAIR_BUDGET_EXHAUSTED, sql
+    for sql, values in PARAMETERS:
+        assert talk.halt(sql, *values) is Halt.REPAIR_BUDGET_EXHAUSTED, sql
+
+
+def test_a_new_connection_has_no_turn_of_its_own(talk: Talk) -> None:
+    spent(talk)
+    for number, sql in enumerate(A_SECOND_TURN[:33]):
+        assert talk.halt(sql, on=f"new {number}") is Halt.REPAIR_BUDGET_EXHAUSTED, sql
+    for sql, values in PARAMETERS:
+        assert talk.halt(sql, *values, on="another") is Halt.REPAIR_BUDGET_EXHAUSTED, sql
+
+
+def test_a_flood_of_refusals_brings_no_turn_back(talk: Talk) -> None:
+    spent(talk)
+    for number in range(MAX_LINEAGES + 10):
+        talk.refuse(f"SELECT nme FROM t{number} WHERE id = {number}", "nme", on="flood")
+    assert talk.halt(MENDED) is Halt.REPAIR_BUDGET_EXHAUSTED
+
+
+def test_scopes() -> None:
+    def key(scope: RepairScope, application: str, connection: str, agent: str = "bot") -> str:
+        return scope_key(RepairRules(scope=scope), agent, "shop", application, connection)
+
+    by_agent, by_name, by_connection = RepairScope.AGENT, RepairScope.APPLICATION, RepairScope.CONNECTION
+    assert key(by_agent, "a", "1") == key(by_agent, "b", "2")
+    assert key(by_agent, "a", "1") != key(by_agent, "a", "1", agent="other")
+    assert key(by_name, "a", "1") == key(by_name, "a", "2")
+    assert key(by_name, "a", "1") != key(by_name, "b", "1")
+    assert key(by_connection, "a", "1") == key(by_connection, "b", "1")
+    assert key(by_connection, "a", "1") != key(by_connection, "a", "2")
+
+
+@pytest.mark.parametrize(
+    ("statement_class", "sqlstate", "opens"),
+    [
+        (StatementClass.UPDATE, "42703", True),
+        (StatementClass.UPDATE, "23505", True),
+        (StatementClass.UPDATE, "22P02", True),
+        (StatementClass.UPDATE, "57014", False),
+        (StatementClass.UPDATE, "25P02", False),
+        (StatementClass.DDL, "42P01", False),
+        (StatementClass.COPY_IN, "42P01", False),
+    ],
+)
+def test_which_errors_open(statement_class: StatementClass, sqlstate: str, opens: bool) -> None:
+    assert may_open(policy_of(WRITER), statement_class, sqlstate) is opens
+    assert not may_open(policy_of(WRITER, repair="{turns: 0}"), statement_class, sqlstate)
+
+
+# Stores ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sql", [*LOOKS, *A_SECOND_TURN, SELECT, "SELEC nothing", "SELECT $1, 1.5, NULL, true"]
+)
+def test_a_lineage_is_the_same_after_json(sql: str) -> None:
+    first: Attempt = made(sql)
+    finding = Finding(("42703",), position=9, missing=("a",), functions=("f",), values=True)
+    lineage = Lineage("id", "scope", "c", first, finding, 1.0, 2.0, 1, 0, frozenset({"t"}), Halt.UNCHANGED)
+    again = from_json(json.loads(json.dumps(to_json(lineage))))
+    assert again.finding == finding
+    assert again.first.levels == first.levels
+    assert [type(level) for level in again.first.levels] == [type(level) for level in first.levels]
+    assert (again.answered, again.halt, again.watch) == (lineage.answered, lineage.halt, False)
+
+
+def test_two_processes_see_one_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    one, other = Talk(SqliteLedger(path)), Talk(SqliteLedger(path))
+    one.refuse(UPDATE, "onhand", ("on_hand",))
+    assert other.ledger.has_open("agent")
+    repair = other.repair(MENDED)
+    assert one.halt(MENDED) is Halt.REPAIR_BUDGET_EXHAUSTED
+    one.ledger.settled(repair, Outcome.PASSED, one.now)
+    assert not other.ledger.has_open("agent")
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_store_that_cannot_be_used_says_so(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("no database at all, whatever its name may be" * 40)
+    newer = sqlite3.connect(tmp_path / "newer")
+    newer.execute("PRAGMA user_version = 99")
+    newer.close()
+    first, finding = refused(UPDATE, "onhand")
+    for name in ("folder", "text", "newer"):
+        store = SqliteLedger(tmp_path / name)
+        with pytest.raises(LedgerUnavailableError):
+            store.has_open("agent")
+        with pytest.raises(LedgerUnavailableError):
+            store.open("agent", HOME, first, finding, now=0.0, rules=RULES)
+        store.close()
+
+
+def test_a_lineage_that_cannot_be_read_lets_nothing_pass(tmp_path: Path) -> None:
+    talk = Talk(SqliteLedger(tmp_path / "ledger.db"))
+    talk.refuse(UPDATE, "onhand")
+    with sqlite3.connect(tmp_path / "ledger.db") as file:
+        file.execute("UPDATE lineage SET body = '{}'")
+    with pytest.raises(LedgerUnavailableError):
+        talk.say(MENDED)
+
+
+def test_a_store_that_is_held_by_another_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policy.ledger_sqlite.BUSY_S", 0.01)
+    talk = Talk(SqliteLedger(tmp_path / "ledger.db"))
+    talk.refuse(UPDATE, "onhand")
+    holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LedgerUnavailableError):
+        talk.say(MENDED)
+    holder.execute("ROLLBACK")
+    talk.repair(MENDED)
+
+
+# Wording ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("halt", [*repair_halted.WORDS, Halt.DUMMY_LITERAL])
+def test_a_halt_says_plainly_not_to_retry(halt: Halt) -> None:
+    policy = policy_of(WRITER)
+    query: QueryString = parse(MENDED)
+    decision = refuse(policy, NAMES, query, (repair_halted.halted(halt, policy),))
+    rejection = reject(decision, "01J", policy)
+    detail = json.loads(rejection.detail)
+    assert rejection.sqlstate == "53400"
+    assert rejection.routine == ("dummy-literal" if halt is Halt.DUMMY_LITERAL else "repair-halted")
+    assert detail["halt"] == halt
+    assert detail["repair"] == {"allowed": False, "turns_left": 0, "keep": None}
+    assert rejection.message.endswith(DO_NOT_RETRY)
+    assert rejection.hint.endswith(DO_NOT_RETRY)
+
+
+def test_an_unreachable_ledger_is_a_refusal() -> None:
+    policy = policy_of(WRITER)
+    decision = refuse(policy, NAMES, parse(MENDED), (repair_halted.unavailable(policy),))
+    assert decision.halt is Halt.REPAIR_BUDGET_EXHAUSTED
+    assert reject(decision, "01J", policy).sqlstate == "53400"
