@@ -2,7 +2,7 @@
 
 Owns how a file is cut into the statements an agent would send one by one, and how a decision is written down
 for a program. The decisions are those of ``decide``, the wording that of ``reject``: nothing is judged here.
-Knows no database, so names are taken as the text gives them, unqualified ones in schema ``public``.
+Knows no database: names are looked up in the snapshot given, or else taken as the text gives them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from policy.catalog import Catalog
+from policy.catalog_names import CatalogNames, SessionNames
 from policy.decision import Allow, Decision, Reject, Situation, decide
 from policy.facts import QueryString
 from policy.model import Policy, Violation
 from policy.names import PathNames
 from policy.parse import DEFAULT_MAX_BYTES, parse
 from policy.rejection import Rejection, reject
+from policy.temporary import may_hold_temporary
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
@@ -71,16 +74,24 @@ class Checked:
 
 
 def check(
-    policy: Policy, text: bytes, *, source: str, agent: str = "", statement_bytes: int = DEFAULT_MAX_BYTES
+    policy: Policy,
+    text: bytes,
+    *,
+    source: str,
+    agent: str = "",
+    statement_bytes: int = DEFAULT_MAX_BYTES,
+    catalog: Catalog | None = None,
 ) -> Iterator[Checked]:
     """Judge every statement of ``text`` under ``policy`` as if it came alone.
 
     ``source`` names the text in the answers, ``agent`` is whom the statements are judged for, and
-    ``statement_bytes`` the size above which one is refused. Text that does not parse, or cannot be read as
-    UTF-8, has no statements to tell apart and is one rejected statement. Text without statements gives none.
+    ``statement_bytes`` the size above which one is refused. Unqualified names are looked up in ``catalog``
+    along the search_path it was read with; without one they are taken for schema ``public``'s. Text that does
+    not parse, or cannot be read as UTF-8, has no statements to tell apart and is one rejected statement. Text
+    without statements gives none.
     """
     text = text.removeprefix(_BYTE_ORDER_MARK)
-    situation = Situation(agent, PathNames())
+    situation = Situation(agent, _names(policy, catalog))
     # Cutting is allowed any size; each piece is then held to the limit.
     whole = parse(text, max(len(text), statement_bytes))
     if whole.failure is not None:
@@ -88,6 +99,13 @@ def check(
     for facts in whole.statements:
         line = whole.sql.count("\n", 0, facts.start - 1) + 1
         yield _judged(policy, situation, parse(facts.sql, statement_bytes), source, line)
+
+
+def _names(policy: Policy, catalog: Catalog | None) -> SessionNames:
+    if catalog is None:
+        return PathNames()
+    path = catalog.content.search_path
+    return CatalogNames(catalog, (path,), temporary=may_hold_temporary(policy, catalog))
 
 
 def _judged(policy: Policy, situation: Situation, query: QueryString, source: str, line: int) -> Checked:

@@ -8,6 +8,7 @@ one sentence and exit code 2, never a traceback.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import getpass
 import importlib.metadata
 import inspect
@@ -21,9 +22,12 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final, TextIO
 
+import asyncpg
 import structlog
 
-from policy import rules
+from policy import catalog_source, rules
+from policy.catalog import Catalog
+from policy.catalog_json import CatalogFormatError
 from policy.check import Checked, check
 from policy.diagnostics import InvalidFileError, nearest, printable, render
 from policy.loader import load_file, unenforced
@@ -36,6 +40,8 @@ from proxy.scram import DEFAULT_ITERATIONS, MAX_ITERATIONS, Verifier
 from proxy.server import serve
 
 PROGRAM: Final = "pgturnstile"
+_CONNECT_S: Final = 10.0
+"""How long a database may take to answer."""
 
 
 class Exit(IntEnum):
@@ -144,22 +150,64 @@ def _serve(options: argparse.Namespace) -> Exit:
 
 
 def _check(options: argparse.Namespace) -> Exit:
-    """Judge SQL under a policy, without a database.
+    """Judge SQL under a policy.
 
     Judges each statement of each file as if an agent sent it alone. Exit code 1
     when any is rejected. A file that does not parse is one rejected statement.
-    Names are taken as the text gives them, unqualified ones in schema public.
+    Names are looked up in the catalog of a database (--dsn) or in one that was
+    dumped (--catalog); without either they are taken as the text gives them,
+    unqualified ones in schema public. No statement is run or priced.
     """
     policy = _load_policy(options.policy)
+    catalog = _catalog(options)
     seen = rejected = 0
     for name, text in _inputs(options.files):
-        for checked in check(policy, text, source=name, agent=options.agent):
+        for checked in check(policy, text, source=name, agent=options.agent, catalog=catalog):
             seen += 1
             rejected += checked.rejected
             _print_checked(checked, options)
     if options.format == "text":
         print(f"{seen} statement{'' if seen == 1 else 's'}, {rejected} rejected by policy {policy.name}")
     return Exit.REJECTED if rejected else Exit.DONE
+
+
+def _catalog(options: argparse.Namespace) -> Catalog | None:
+    if options.dsn is not None:
+        return _read_catalog(options.dsn)
+    if options.catalog is None:
+        return None
+    try:
+        return Catalog.from_json(_read(options.catalog))
+    except CatalogFormatError as error:
+        raise UsageError(f"{options.catalog}: {error}.") from error
+
+
+def _read_catalog(dsn: str) -> Catalog:
+    """The catalog of the database that ``dsn`` names; a fault never quotes it, for it may hold a password."""
+
+    async def read() -> Catalog:
+        connection = await asyncpg.connect(dsn, timeout=_CONNECT_S)
+        try:
+            return await catalog_source.read(connection)
+        finally:
+            await connection.close()
+
+    try:
+        return asyncio.run(read())
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        reason = str(error) or type(error).__name__
+        raise UsageError(f"The catalog cannot be read: {reason}") from error
+
+
+def _catalog_dump(options: argparse.Namespace) -> Exit:
+    """Write down a database's catalog, for checks without the database.
+
+    Prints one line of JSON that `check --catalog` reads: names, types, keys,
+    functions, views; no row, no statistics and no password. Any role may read
+    it.
+    """
+    print(_read_catalog(options.dsn).to_json())
+    return Exit.DONE
 
 
 def _load_policy(path: Path) -> Policy:
@@ -330,14 +378,30 @@ def _parser() -> argparse.ArgumentParser:
         [
             "check --policy policies/analytics.yaml report.sql",
             "check --policy policies/analytics.yaml --format json -  < report.sql",
+            "check --policy policies/analytics.yaml --dsn postgresql://dba@localhost/shop report.sql",
+            "check --policy policies/analytics.yaml --catalog shop.json report.sql",
         ],
     )
     check_.add_argument(
         "--policy", required=True, type=Path, metavar="FILE", help="the policy to judge under"
     )
+    names = check_.add_mutually_exclusive_group()
+    names.add_argument("--dsn", metavar="DSN", help="look names up in this database")
+    names.add_argument(
+        "--catalog", type=Path, metavar="FILE", help="look names up in what `catalog dump` wrote"
+    )
     check_.add_argument("--agent", default="", metavar="NAME", help="the agent to judge for")
     check_.add_argument("files", nargs="*", metavar="FILE", help="SQL to judge; - is standard input")
     _add_format(check_, "one line a statement and its violations, or one JSON object a statement")
+
+    catalog = _group(commands, "catalog", "Write down a database's catalog.")
+    dump = _command(
+        catalog,
+        "dump",
+        _catalog_dump,
+        ["catalog dump --dsn postgresql://dba@localhost/shop > shop.json"],
+    )
+    dump.add_argument("--dsn", required=True, metavar="DSN", help="the database, as a URI")
 
     rules_ = _command(
         commands,
@@ -362,6 +426,14 @@ def _parser() -> argparse.ArgumentParser:
         help=f"rounds of hashing; more slow down guessing, and logins (default: {DEFAULT_ITERATIONS})",
     )
     return parser
+
+
+def _group(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
+) -> argparse._SubParsersAction[argparse.ArgumentParser]:
+    """A command that only has commands of its own."""
+    group = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
+    return group.add_subparsers(metavar="COMMAND", required=True)
 
 
 def _command(

@@ -32,9 +32,8 @@ class ToBackend:
 
 
 class Decide:
-    """Have ``text`` judged away from the event loop (``Gate.rule_slowly(text, names)``) and call
-    ``Session.decided`` with the ruling. With ``renew``, first have names that show the schema as it is by now
-    (``Gate.renewed(names.paths)``).
+    """Have ``text`` judged away from the event loop (``Gate.rule_surely``) and call ``Session.decided`` with
+    the ruling. With ``renew``, its names are first looked up in the schema as it is by now.
 
     Until then the session is ``held``: the agent's messages wait.
     """

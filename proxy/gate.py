@@ -11,7 +11,7 @@ is decided again.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ import structlog
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, SessionNames, UnreadCatalog
 from policy.cost import Question, judge, question
-from policy.decision import Allow, Decision, Situation, decide, refuse
+from policy.decision import Allow, Decision, Reject, Situation, decide, refuse
 from policy.engine_errors import enrich
 from policy.facts import Facts, SessionAction, SessionRef, SettingHow, SettingRef
 from policy.model import Mode, Policy, StatementClass, Violation
@@ -28,7 +28,13 @@ from policy.names import PathNames, SearchPath
 from policy.parse import parse, parse_heavy
 from policy.plan import PlanFormatError, parse_plan
 from policy.rejection import Notice, Rejection, notice
-from policy.rules import unpriceable
+from policy.rules import (
+    insert_missing_not_null,
+    unknown_column,
+    unknown_function,
+    unknown_relation,
+    unpriceable,
+)
 from policy.settings import split_identifiers
 from policy.temporary import may_hold_temporary
 from proxy.catalogs import CatalogView
@@ -46,6 +52,11 @@ PRICE_HOLDS_S: Final = 60.0
 MAX_PRICES: Final = 16
 """Combinations of parameter types for which a statement's price is kept."""
 
+_REST_ON_ABSENCE: Final = frozenset(
+    rule.NAME for rule in (unknown_relation, unknown_column, unknown_function, insert_missing_not_null)
+)
+"""Rules that object because the catalog lacks something."""
+_UNDEFINED_OBJECT: Final = "42704"
 _PATH_SETTING: Final = "search_path"
 _ALTERING: Final = frozenset(
     {StatementClass.DDL, StatementClass.DO, StatementClass.CALL, StatementClass.OTHER}
@@ -70,7 +81,8 @@ class Ruling:
     """A decision with what a session must know of it, worked out once.
 
     ``text`` is what was judged and ``names`` the search paths, and catalog, it was judged under. ``alters``
-    is True where running it may change the schema that later names are looked up in. ``plain`` is True when
+    is True where running it may change the schema that later names are looked up in; ``doubtful`` where it is
+    refused for what the catalog lacks, which may have been made since it was read. ``plain`` is True when
     forwarding the statement changes nothing the session keeps track of. ``executes`` are the names SQL
     EXECUTE runs; ``actions`` what the statement does to the session's names; ``paths`` the settings of
     search_path it makes, ``resets_path`` that it puts the path back to its start. ``question`` is what to ask
@@ -83,6 +95,7 @@ class Ruling:
         "alters",
         "copies",
         "decision",
+        "doubtful",
         "executes",
         "names",
         "notice",
@@ -110,6 +123,7 @@ class Ruling:
         facts = decision.query.statements
         self.decision = decision
         self.allowed = isinstance(decision, Allow)
+        self.doubtful = isinstance(decision, Reject) and any(map(_rests_on_absence, decision.violations))
         self.notice = _notices(decision, policy)
         self.statements = len(facts)
         self.copies = any(f.copies for f in facts)
@@ -129,6 +143,9 @@ class Ruling:
             ref.action is SessionAction.DISCARD_ALL for ref in self.actions
         )
         self.plain = not (self.actions or self.executes or self.paths or self.resets_path or self.alters)
+
+
+JudgeApart = Callable[[bytes, SessionNames], Awaitable[Ruling]]
 
 
 class Gate:
@@ -197,14 +214,35 @@ class Gate:
                 del self._caches[other]
 
     def rule(self, text: bytes, names: SessionNames) -> Ruling | None:
-        """The ruling on ``text``; None when it is so large that it must be judged off the event loop."""
+        """The ruling on ``text``; None where it takes time (``rule_surely``).
+
+        It does for a text that is large, and to make sure of a refusal that rests on what the catalog lacks.
+        """
         if parse_heavy(text):
             return None
         ruling = self.rule_slowly(text, names)
+        if ruling.doubtful and isinstance(names, CatalogNames):
+            return None
         if ruling.allowed and len(text) <= MAX_CACHED_TEXT:
             cache = self.cache(names)
             _make_room(cache, MAX_ENTRIES)
             cache[text] = ruling
+        return ruling
+
+    async def rule_surely(
+        self, text: bytes, names: SessionNames, judge_apart: JudgeApart, *, renew: bool = False
+    ) -> Ruling:
+        """The ruling on a text of any size; ``judge_apart`` runs ``rule_slowly`` in another thread.
+
+        With ``renew``, and before a refusal that rests on what the catalog lacks, the catalog is asked again.
+        """
+        if renew:
+            names = await self.renewed(names.paths)
+        ruling = await judge_apart(text, names)
+        if ruling.doubtful and not renew and isinstance(names, CatalogNames):
+            fresh = await self.renewed(names.paths)
+            if fresh != names:
+                ruling = await judge_apart(text, fresh)
         return ruling
 
     def rule_slowly(self, text: bytes, names: SessionNames) -> Ruling:
@@ -298,6 +336,10 @@ def _too_slow(policy: Policy) -> Violation:
         "Join fewer relations, or compare with constants instead of calling functions.",
         policy,
     )
+
+
+def _rests_on_absence(violation: Violation) -> bool:
+    return violation.rule in _REST_ON_ABSENCE or violation.sqlstate == _UNDEFINED_OBJECT
 
 
 def _make_room(cache: dict[Key, Value], limit: int) -> None:

@@ -15,10 +15,11 @@ from typing import Final, Protocol
 
 import structlog
 
+from policy.catalog_names import SessionNames
 from proxy import backend
 from proxy.audit import ConnectionIdentity
 from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
-from proxy.gate import Gate
+from proxy.gate import Gate, Ruling
 from proxy.session import Session
 from proxy.stream import StreamClosedError, TransportStream
 
@@ -210,15 +211,19 @@ class Relay:
         task.add_done_callback(self._tasks.discard)
 
     async def _judge(self, effect: Decide) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            names = await self._gate.renewed(effect.names.paths) if effect.renew else effect.names
-            ruling = await loop.run_in_executor(self._executor, self._gate.rule_slowly, effect.text, names)
+            ruling = await self._gate.rule_surely(
+                effect.text, effect.names, self._judge_apart, renew=effect.renew
+            )
             if not self._ending:
                 self._carry_out(self._session.decided(ruling))
                 self._set_unread(_OVERFULL, self._session.overfull)
         except Exception as error:
             self._surprised(error)
+
+    async def _judge_apart(self, text: bytes, names: SessionNames) -> Ruling:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, self._gate.rule_slowly, text, names)
 
     # --- ending ---
 
