@@ -89,7 +89,8 @@ def _detail(fields: Mapping[str, str], query: QueryString, policy: Policy, error
 def _cleaned(
     fields: Mapping[str, str], query: QueryString, names: CatalogNames, policy: Policy
 ) -> dict[str, str]:
-    hidden = _hidden_names(names, policy) - frozenset(_WORD.findall(query.sql))
+    hidden = _hidden_names(names, policy) | _hidden_here(fields, query, names, policy)
+    hidden -= frozenset(_WORD.findall(query.sql))
     told = dict(fields)
     if not hidden and not policy.columns:
         return told
@@ -147,6 +148,21 @@ def _hidden_names(names: CatalogNames, policy: Policy) -> frozenset[str]:
             _hidden_by_catalog.pop(next(iter(_hidden_by_catalog)), None)
         known = _hidden_by_catalog[key] = _find_hidden_names(names, policy)
     return known
+
+
+def _hidden_here(
+    fields: Mapping[str, str], query: QueryString, names: CatalogNames, policy: Policy
+) -> frozenset[str]:
+    """The hidden columns of the relations at hand, whatever their names stand for elsewhere."""
+    columns = HiddenColumns(names, policy)
+    at_hand = [r for f in query.statements for answer in names.resolve(f).relations for r in answer.relations]
+    raised_by = names.catalog.relation(fields.get("schema", ""), fields.get("table", ""))
+    return frozenset(
+        column.name
+        for relation in (*at_hand, *([raised_by] if raised_by is not None else ()))
+        for column in relation.columns
+        if columns.rule(ColumnId(relation.schema, relation.name, column.name)) is not None
+    )
 
 
 def _find_hidden_names(names: CatalogNames, policy: Policy) -> frozenset[str]:
