@@ -29,6 +29,8 @@ from policy.rules.showing import Showing
 from policy.suggest import suggest_columns
 
 _NAMES_CLASS: Final = "42"
+_OF_THE_SESSION: Final = frozenset({"42P03", "42P05"})
+"""duplicate_cursor, duplicate_prepared_statement: names of the session, of which a catalog knows nothing."""
 _REPAIRABLE: Final = ("22", "23", "42")
 """The classes of SQLSTATE for which a statement with ``repair: once`` may come back."""
 _SHOWS_A_ROW: Final = frozenset({"23502", "23514", "44000"})
@@ -55,7 +57,7 @@ def enrich(
     if isinstance(names, CatalogNames):
         told = _cleaned(told, query, names, policy)
     sqlstate = fields.get("sqlstate", "")
-    if sqlstate.startswith(_NAMES_CLASS) and query.statements:
+    if sqlstate.startswith(_NAMES_CLASS) and sqlstate not in _OF_THE_SESSION and query.statements:
         hint = _hint(told, query, names, policy) if isinstance(names, CatalogNames) else None
         if hint:
             told["hint"] = hint

@@ -147,6 +147,7 @@ class TestWhatPassesAsItIs:
         [
             {"sqlstate": "22012", "message": "division by zero"},
             {"sqlstate": "23505", "message": 'duplicate key value violates unique constraint "orders_pkey"'},
+            {"sqlstate": "42P05", "message": 'prepared statement "s1" already exists'},
             {"sqlstate": "57014", "message": "canceling statement due to statement timeout"},
         ],
     )
