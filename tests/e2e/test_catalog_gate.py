@@ -18,7 +18,7 @@ ANALYST = """
 version: 1
 name: analyst
 access: read_only
-statements: {select: {decide: allow, repair: once}, show: allow, set: allow, transaction: allow, explain: allow}
+statements: {select: {decide: allow, repair: once}, show: allow, set: allow, transaction: allow}
 relations: {allow: ["public.*"], deny: [public.secrets], catalogs: filtered}
 columns: {public.people: {deny: [pay]}}
 functions: {allow: [builtin-safe]}
