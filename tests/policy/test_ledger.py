@@ -336,6 +336,38 @@ def test_a_read_is_known_by_its_likeness(first: str, at: str, second: str) -> No
     assert recognisable(before, finding, made(second))
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        SELECT_MENDED.replace("o.total, c.name", "o.placed_on, o.channel"),
+        SELECT_MENDED.replace("'open'", "'sent'"),
+        SELECT_MENDED.replace(" WHERE o.status = 'open'", " LIMIT 5"),
+        "SELECT o.id, o.placed_on FROM orders o WHERE o.status = 'open'",
+        f"EXPLAIN {SELECT_MENDED}",
+    ],
+)
+def test_a_read_of_something_else_is_no_answer(look: str) -> None:
+    before, finding = refused(SELECT, "o.totl", ("o.total",))
+    assert recognisable(before, finding, made(SELECT_MENDED))
+    assert not recognisable(before, finding, made(look))
+
+
+def test_half_of_the_conditions_and_half_of_the_columns_are_another_statement() -> None:
+    first = "SELECT id, totl FROM orders WHERE status = 'open' AND year = 3"
+    before, finding = refused(first, "totl", ("total",))
+    assert not recognisable(before, finding, made("SELECT id, placed FROM orders WHERE status = 'open'"))
+    assert recognisable(before, finding, made(first.replace("totl", "total")))
+
+
+def test_a_spent_turn_is_not_had_through_another_refusal(talk: Talk) -> None:
+    spent(talk)
+    other = "UPDATE inventory SET onhand = 9 WHERE product_id = 8 AND warehouse = 'york'"
+    talk.refuse(other, "onhand", ("on_hand",), on=AWAY)
+    mended = other.replace("onhand", "on_hand")
+    assert talk.halt(mended) is Halt.REPAIR_BUDGET_EXHAUSTED
+    talk.repair(mended, on=AWAY)
+
+
 def test_an_insert_of_another_row_is_another_statement() -> None:
     same = "INSERT INTO t (id, kind, shipped) VALUES (21, 'express', '2025-05-05')"
     first, finding = refused(same.replace("shipped", "shpped"), "shpped")
