@@ -378,7 +378,7 @@ def _parser() -> argparse.ArgumentParser:
         [
             "check --policy policies/analytics.yaml report.sql",
             "check --policy policies/analytics.yaml --format json -  < report.sql",
-            "check --policy policies/analytics.yaml --dsn postgresql://dba@localhost/shop report.sql",
+            "check --policy policies/analytics.yaml --dsn postgresql://localhost/shop report.sql",
             "check --policy policies/analytics.yaml --catalog shop.json report.sql",
         ],
     )

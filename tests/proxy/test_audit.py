@@ -92,6 +92,11 @@ def line_of(decision: Decision, statements: Statements = Statements.FULL) -> dic
     return parsed
 
 
+def test_the_snapshot_that_decided_is_told_where_there_was_one() -> None:
+    assert line_of(allow(catalog_sha256="cd" * 32))["catalog_sha256"] == "cd" * 32
+    assert "catalog_sha256" not in line_of(allow())
+
+
 def test_an_allowed_statement_has_every_field_of_the_contract_in_its_order() -> None:
     line = line_of(allow())
     fingerprint = line.pop("fingerprint")

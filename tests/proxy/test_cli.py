@@ -71,14 +71,16 @@ def policy_file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["demo"], ["serve"], ["check"], ["rules"], ["hash-password"]], ids=lambda c: c and c[0]
+    "command",
+    [[], ["demo"], ["serve"], ["check"], ["catalog", "dump"], ["rules"], ["hash-password"]],
+    ids=lambda c: " ".join(c) or "none",
 )
 def test_every_command_has_help_with_examples(command: list[str], run: Run) -> None:
     code, out, err = run(*command, "--help")
     assert (code, err) == (0, "")
     assert "usage: pgturnstile" in out
     if command:
-        assert f"\n  pgturnstile {command[0]}" in out.partition("examples:")[2]
+        assert f"\n  pgturnstile {' '.join(command)}" in out.partition("examples:")[2]
     else:
         assert "Exit codes: 0 done or allowed, 1 rejected or a check failed, 2" in out
     assert max(map(len, out.splitlines())) <= 100
@@ -90,6 +92,9 @@ def test_every_command_has_help_with_examples(command: list[str], run: Run) -> N
         ([], "COMMAND"),
         (["frobnicate"], "invalid choice: 'frobnicate'"),
         (["check"], "--policy"),
+        (["check", "--policy", "x", "--dsn", "x", "--catalog", "x"], "not allowed with"),
+        (["catalog"], "COMMAND"),
+        (["catalog", "dump"], "--dsn"),
         (["serve"], "--config"),
         (["demo", "--port", "0"], "expected a whole number from 1 to 65535, not '0'"),
         (["demo", "--port", "65536"], "expected a whole number"),
@@ -252,6 +257,48 @@ def test_every_fault_of_a_policy_is_shown_with_its_place(run: Run, tmp_path: Pat
     assert "did you mean 'access'?" in err
     assert f"{path}:4:14: " in err
     assert "did you mean 'select'?" in err
+
+
+def test_names_are_looked_up_in_a_database_or_in_its_dump(
+    run: Run, tmp_path: Path, policy_file: Path, database18: Database
+) -> None:
+    code, dump, err = run("catalog", "dump", "--dsn", database18.dsn())
+    assert (code, err) == (0, "")
+    file = tmp_path / "shop.json"
+    file.write_text(dump)
+    database18.execute("CREATE VIEW keys AS SELECT secret FROM api_keys")
+    sql = b"SELECT statsu FROM orders"
+    for source in (("--catalog", file), ("--dsn", database18.dsn())):
+        code, out, _ = run("check", "--policy", policy_file, *source, stdin=sql)
+        assert code == Exit.REJECTED
+        assert "unknown-column" in out
+        assert "Use orders.status instead." in out
+    view = b"SELECT secret FROM keys"
+    code, out, _ = run("check", "--policy", policy_file, "--dsn", database18.dsn(), stdin=view)
+    assert "relation-not-allowed" in out
+    _, out, _ = run("check", "--policy", policy_file, "--catalog", file, stdin=view)
+    assert "unknown-relation" in out
+    code, _, _ = run("check", "--policy", policy_file, stdin=view)
+    assert code == Exit.DONE
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--catalog", "missing.json", "cannot be read"),
+        ("--catalog", "orders-only.yaml", "not JSON"),
+        ("--dsn", "postgresql://bob:hunter2@127.0.0.1:9/shop", "The catalog cannot be read"),
+        ("--dsn", "nonsense", "The catalog cannot be read"),
+    ],
+)
+def test_a_catalog_that_cannot_be_read_is_a_mistake_told_in_a_sentence(
+    run: Run, policy_file: Path, option: str, value: str, said: str
+) -> None:
+    place = policy_file.parent / value if option == "--catalog" else value
+    code, out, err = run("check", "--policy", policy_file, option, place, stdin=b"SELECT 1")
+    assert (code, out) == (Exit.USAGE, "")
+    assert said in err
+    assert "hunter2" not in err
 
 
 # --- rules ---

@@ -73,6 +73,7 @@ agents:
   one: {{auth: {{scram: "{VERIFIER}"}}, login: {{user: ro, password_file: secret}}, policy: p.yaml}}
   two: {{auth: {{password_env: BOT_PASSWORD}}, login: {{user: ro}}, databases: [shop, Other], policy: p.yaml}}
   "*": {{auth: {{backend: password}}, policy: p.yaml}}
+catalog: {{login: {{user: reader_of_schemas, password_file: secret}}}}
 audit: {{path: logs/audit.jsonl, statements: literals_masked}}
 ledger: {{store: memory}}
 limits:
@@ -96,6 +97,7 @@ limits:
     assert [two.may_use(name) for name in ("shop", "Other", "other")] == [True, True, False]
     assert one.may_use("anything")
     assert (rest.auth, rest.login) == (BackendPassword(), None)
+    assert config.catalog_login == Login("reader_of_schemas", PASSWORD)
     assert one.policy is two.policy
     assert one.policy == load_file(folder / "p.yaml")
     assert config.policies == (one.policy,)
@@ -279,6 +281,7 @@ BROKEN = {
         "policy:", "databases: [7], policy:", 3, "agents.bot.databases[0]", "in quotes"
     ),
     "no policy": Broken(", policy: p.yaml", "", 3, "agents.bot.policy", "required"),
+    "catalog without login": Broken("version: 1", "version: 1\ncatalog: {}", 2, "catalog.login", "required"),
     "audit without path": Broken("version: 1", "version: 1\naudit: {}", 2, "audit.path", "required"),
     "audit of some": Broken(
         "version: 1",
