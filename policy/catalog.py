@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, TypeVar
 
 from policy import catalog_json
@@ -38,6 +39,8 @@ Visible = Callable[[QualifiedName], bool]
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
+_ASKED_ABOUT: Final = 64
+"""How many like names are looked at for some that may be shown: all of a large schema's would take long."""
 _READABLE: Final = frozenset(RelationKind) - {RelationKind.COMPOSITE}
 _ARRAY_CATEGORY: Final = "A"
 _COMPOSITE_CATEGORY: Final = "C"
@@ -145,13 +148,14 @@ class Catalog:
 
     def nearest_relations(self, name: str, visible: Visible, limit: int = 3) -> tuple[QualifiedName, ...]:
         """At most ``limit`` readable relations whose name is like ``name``: those of that very name first."""
-        candidates: dict[str, list[QualifiedName]] = {}
-        for known, relations in self._relations_by_name.items():
-            seen = [r.qualified for r in relations if r.kind in _READABLE and visible(r.qualified)]
-            if seen:
-                candidates[known] = seen
-        found = (qualified for known in nearest(name, candidates, limit) for qualified in candidates[known])
-        return tuple(found)[:limit]
+        like = nearest(name, self._relations_by_name, _ASKED_ABOUT)
+        found = (
+            relation.qualified
+            for known in like
+            for relation in self._relations_by_name[known]
+            if relation.kind in _READABLE and visible(relation.qualified)
+        )
+        return tuple(islice(found, limit))
 
     def nearest_columns(
         self, name: str, relations: Iterable[Relation], limit: int = 3

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final, TypeVar
 
 from policy.catalog import Catalog
@@ -107,7 +106,12 @@ class _Suggesting:
         )
 
     def _first(self, found: Iterable[_T]) -> tuple[_T, ...]:
-        return tuple(islice(dict.fromkeys(found), self.limit))
+        kept: dict[_T, None] = {}
+        for each in found:
+            kept[each] = None
+            if len(kept) == self.limit:
+                break  # what is not asked for is not looked at
+        return tuple(kept)
 
     def _places(self) -> Iterator[Place]:
         """Every column the statement's sources have, as far as it may be shown: the innermost first."""
