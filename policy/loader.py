@@ -100,10 +100,6 @@ class _Unenforced:
     consequence: str
 
 
-def _limit(key: str) -> Callable[[Policy], int | None]:
-    return lambda policy: policy.limits.line if getattr(policy.limits, key) is not None else None
-
-
 def _repair_line(policy: Policy) -> int | None:
     return next(
         (row.line for row in policy.statements.values() if row.repair_once), policy.repair.line or None
@@ -111,10 +107,6 @@ def _repair_line(policy: Policy) -> int | None:
 
 
 _UNENFORCED = (
-    _Unenforced("cost", lambda p: p.cost.line if p.cost else None, "no statement is priced"),
-    _Unenforced("limits.result_rows", _limit("result_rows"), "results may be of any length"),
-    _Unenforced("limits.result_bytes", _limit("result_bytes"), "results may be of any size"),
-    _Unenforced("limits.affected_rows", _limit("affected_rows"), "a write may change any number of rows"),
     _Unenforced("repair", _repair_line, "an agent is told of its one repair, and its turns are not counted"),
     _Unenforced(
         "sandbox", lambda p: p.sandbox.line if p.sandbox else None, "no statement is tried on a clone"

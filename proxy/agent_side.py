@@ -11,17 +11,19 @@ from typing import Final
 from policy.decision import Allow, Decision, Reject
 from policy.facts import QueryString, SessionAction, SessionRef
 from policy.model import RepairTerms, StatementClass, Violation
-from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError
+from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError, Unanswered
 from proxy.effects import AuditEntry, Decide
 from proxy.gate import Price, Ruling
+from proxy.limits import Meter
 from proxy.phase import LEGAL, Action, Phase
 from proxy.prepared import AnyChange, Portal, Prepared, TooManyNames
 from proxy.prices import Prices
-from proxy.replies import Owed, Reply
+from proxy.replies import Counted, Owed, Reply
 from proxy.wire import backend as wire
 from proxy.wire import frontend
 from proxy.wire.frames import FramingError
 from proxy.wire.frontend import MalformedMessage
+from proxy.writes import HeldWrite
 
 _COPY_FAIL: Final = ord("f")
 
@@ -57,10 +59,12 @@ class AgentSide:
         run = done = frames.end
         waiting = self._c.waiting
         ending: Ending | None = None
+        flush = DROP
         while (
             ending is None
             and self._c.waiting is None
             and self._c.awaited is None
+            and not self._c.cancelling
             and not self._c.waits_for_copy
         ):
             try:
@@ -70,7 +74,8 @@ class AgentSide:
                 replacement = self._take(kind, data)
             except NotYetError as wait:
                 frames.put_back()
-                self._c.awaited = wait.change
+                self._c.awaited = wait.doubt
+                flush = wire.FLUSH if wait.flush else DROP
                 break
             except (FramingError, MalformedMessage, TooManyNames) as fault:
                 ending = Ending(str(fault), fault.sqlstate)
@@ -83,6 +88,7 @@ class AgentSide:
             if self._c.phase is Phase.CLOSED:
                 ending = Ending("terminated by the agent")
         self._c.forward(data if run == 0 and done == len(data) else data[run:done])
+        self._c.forward(flush)
         if (
             self._c.waiting is not None
             and self._c.waiting is not waiting
@@ -103,6 +109,7 @@ class AgentSide:
     def _on_query(self, data: bytes, body: int, end: int) -> bytes | None:
         if data.find(b"\0", body, end) != end - 1:
             raise MalformedMessage("Query is not one string")
+        self._c.await_result()
         text = data[body : end - 1]
         ruling = self._rule(text)
         if ruling is None:
@@ -118,21 +125,66 @@ class AgentSide:
         price = self._prices.price_held(ruling)
         if price is None and self._prices.must_ask(ruling):
             return self._prices.price_query(ruling)
-        self.owe_query(ruling, self._c.entry(ruling, "simple"), price)
-        return None
+        return self.run_query(ruling, self._c.entry(ruling, "simple"), price)
 
-    def owe_query(self, ruling: Ruling, entry: AuditEntry, price: Price | None) -> None:
-        self._c.pipeline_open = False
+    def run_query(self, ruling: Ruling, entry: AuditEntry, price: Price | None) -> bytes | None:
+        """Let the Query at hand run: as it came (None), or by the messages that hold what it writes."""
         told = ruling.notice
         if price is not None:
             told += price.notice
             entry.cost = price.cost
+        counted = self._counted(ruling)
+        if self._must_hold(ruling, counted, simple=True):
+            write = HeldWrite(self._c, ruling, entry, counted)
+            return write.query(told, () if ruling.plain else self._apply(ruling))
+        self._c.pipeline_open = False
+        self._c.segment_reads = True
         reply = Reply(Owed.QUERY, entry, notice=told)
-        if self._c.owe(reply) and not ruling.plain:
-            reply.changes = self._apply(ruling)
+        if self._c.owe(reply):
+            if not ruling.plain:
+                reply.changes = self._apply(ruling)
+            if counted is not None:
+                reply.counted = counted
+                self._c.awaited = Unanswered(self._c.replies.queue, reply)
         self._c.names.next_segment()
         if ruling.copies:
             self._c.copying = reply
+        return None
+
+    def _counted(self, ruling: Ruling, portal: Portal | None = None) -> Counted | None:
+        """What the result of ``ruling`` is counted by; None where no limit is set, or it cannot have rows."""
+        limits = self._c.limits
+        if limits is None or not limits.results or not ruling.running.returns:
+            return None
+        meters = [Meter() if portal is None or portal.meter is None else portal.meter]
+        meters += [
+            self._c.names.meter((ref.name or "").encode())
+            for ref in ruling.actions
+            if ref.action is SessionAction.FETCH
+        ]
+        return Counted(meters, ruling.running.headers)
+
+    def _must_hold(self, ruling: Ruling, counted: Counted | None, *, simple: bool) -> bool:
+        """True where what runs may have to be undone by how many rows it turns out to write or return."""
+        limits = self._c.limits
+        if limits is None or self._c.replies.discarding:
+            return False
+        if simple and ruling.running.parameters:
+            # A Query has no values to bind: the server refuses it, and differently from a Bind.
+            return False
+        if counted is None and limits.affected_rows is None:
+            return False
+        if self._writes(ruling):
+            return True
+        # A Query commits what stands before it in an open pipeline.
+        commits = simple and self._c.pipeline_open and not self._c.segment_reads
+        return commits and counted is not None and ruling.running.reads
+
+    def _writes(self, ruling: Ruling) -> bool:
+        """True where running it writes rows, by itself or by what it EXECUTEs."""
+        executed = (found.ruling for _, found in self._executed(ruling) if found is not None)
+        own = ruling.running
+        return (own.writes and not own.prepares) or any(run.running.writes for run in executed)
 
     def _await(self, change: AnyChange | None) -> None:
         if change is not None:
@@ -143,12 +195,15 @@ class AgentSide:
         self._c.replies.owe(Reply(Owed.QUERY, rejection=rejection))
         self._c.names.next_segment()
         self._c.pipeline_open = False
+        self._c.segment_reads = True
         return wire.simple_query(self._c.refused_text)
 
     def _on_parse(self, data: bytes, body: int, end: int) -> bytes | None:
         self._c.pipeline_open = True
         message = frontend.decode_parse(data[body:end])
         ruling = self._rule(message.text)
+        if message.name or ruling is None or not ruling.allowed:
+            self._c.await_result()
         if ruling is None:
             return self._hold(data, end, message.text, lambda late: self._settle_parse(message, late))
         return self._settle_parse(message, ruling)
@@ -177,6 +232,8 @@ class AgentSide:
             return None
         types = prepared.types
         fresh = self._again(prepared.ruling)
+        if self._c.limited is not None and not self._binds_at_once(fresh, types):
+            self._c.await_result()
         if fresh is None:
             text = prepared.ruling.text
             return self._hold(data, end, text, lambda late: self._settle_bind(message, types, late))
@@ -189,13 +246,20 @@ class AgentSide:
         price = self._prices.price_held(ruling, types)
         if price is None and self._prices.must_ask(ruling):
             return self._prices.price_bind(message, types, ruling)
-        self.owe_bind(message.portal, Portal(ruling, price))
+        self.owe_bind(message.portal, ruling, price)
         return None
 
-    def owe_bind(self, name: bytes, portal: Portal) -> None:
-        reply = Reply(Owed.BIND, notice=b"" if portal.price is None else portal.price.notice)
+    def _binds_at_once(self, ruling: Ruling | None, types: tuple[int, ...]) -> bool:
+        """True where a Bind is certain to pass, with no question of ours before it."""
+        if ruling is None or not ruling.allowed or ruling.executes:
+            return False
+        return not self._prices.must_ask(ruling) or self._prices.price_held(ruling, types) is not None
+
+    def owe_bind(self, name: bytes, ruling: Ruling, price: Price | None) -> None:
+        reply = Reply(Owed.BIND, notice=b"" if price is None else price.notice)
         if self._c.replies.owe(reply):
-            reply.changes = (self._c.names.open(name, portal),)
+            meter = None if self._c.limits is None else Meter()
+            reply.changes = (self._c.names.open(name, Portal(ruling, price, meter)),)
 
     def refuse_bound(self, ruling: Ruling) -> bytes:
         """Refuse a Bind or Execute: by a Bind of a statement that cannot exist."""
@@ -221,14 +285,27 @@ class AgentSide:
         for name in portal.ruling.executes:
             self._await(self._c.names.doubt(name.encode()))
         ruling = self._check_executes(portal.ruling)
+        if not ruling.allowed or not ruling.running.reads:
+            self._c.await_result()
         if not ruling.allowed:
             return self.refuse_bound(ruling)
         entry = self._c.entry(ruling, "extended")
         if portal.price is not None:
             entry.cost = portal.price.cost
+        if not ruling.running.reads:
+            self._c.segment_reads = False
+        counted = self._counted(ruling, portal)
+        if self._must_hold(ruling, counted, simple=False):
+            write = HeldWrite(self._c, ruling, entry, counted)
+            frame = data[self._c.agent_frames.start : end]
+            return write.execute(frame, portal, () if ruling.plain else self._apply(ruling))
         reply = Reply(Owed.EXECUTE, entry)
-        if self._c.owe(reply) and not ruling.plain:
-            reply.changes = self._apply(ruling)
+        if self._c.owe(reply):
+            if not ruling.plain:
+                reply.changes = self._apply(ruling)
+            if counted is not None:
+                reply.counted = counted
+                self._c.limited = reply
         if not ruling.copies:
             return None
         # The agent's Sync waits until it is certain how the server will read it, so we ask for the answer.
@@ -237,6 +314,8 @@ class AgentSide:
 
     def _on_close(self, data: bytes, body: int, end: int) -> bytes | None:
         target = frontend.decode_target(data[body:end])
+        if target.kind == b"S":
+            self._c.await_result()
         reply = Reply(Owed.CLOSE)
         if self._c.replies.owe(reply):
             names = self._c.names
@@ -245,9 +324,17 @@ class AgentSide:
 
     def _on_sync(self, data: bytes, body: int, end: int) -> bytes | None:
         frontend.decode_empty(data[body:end])
-        self._c.replies.owe(Reply(Owed.SYNC))
+        if not self._c.segment_reads:
+            self._c.await_result()
+        reply = Reply(Owed.SYNC)
+        self._c.replies.owe(reply)
         self._c.names.next_segment()
         self._c.pipeline_open = False
+        self._c.segment_reads = True
+        if self._c.limited is not None:
+            # Its transaction may have to fail yet, and what follows with it.
+            self._c.limited = None
+            self._c.awaited = Unanswered(self._c.replies.queue, reply)
         return None
 
     def _on_flush(self, data: bytes, body: int, end: int) -> bytes | None:
@@ -263,19 +350,27 @@ class AgentSide:
         )
         return self._settle_query(self._objection(violation, StatementClass.CALL, QueryString("")))
 
-    def _on_copy_data(self, _data: bytes, _body: int, _end: int) -> bytes | None:
+    def _on_copy_data(self, data: bytes, _body: int, end: int) -> bytes | None:
         self._c.copy_syncs = 0
+        if self._c.late_sync and not self._c.agent_frames.mid_copy_data:
+            self._c.late_sync = False
+            return data[self._c.agent_frames.start : end] + wire.SYNC
         return None
 
-    def _on_copy_end(self, data: bytes, _body: int, _end: int) -> bytes | None:
-        if data[self._c.agent_frames.start] == _COPY_FAIL:
+    def _on_copy_end(self, data: bytes, _body: int, end: int) -> bytes | None:
+        fails = data[self._c.agent_frames.start] == _COPY_FAIL
+        if fails:
             self._c.copy_syncs = 0
-        if self._c.phase is Phase.COPY_IN:
-            self._c.phase = Phase.READY
-            if self._c.replies.queue[0].kind is Owed.EXECUTE:
-                # Nothing but its completion can follow, and that waits for the agent's Sync.
-                self._c.copying = None
-        return None
+        if self._c.phase is not Phase.COPY_IN:
+            return None
+        self._c.phase = Phase.READY
+        head = self._c.replies.queue[0]
+        if head.kind is Owed.EXECUTE:
+            # Nothing but its completion can follow, and that waits for the agent's Sync.
+            self._c.copying = None
+        if head.write is None or fails:
+            return None
+        return data[self._c.agent_frames.start : end] + head.write.copied()
 
     def _on_terminate(self, data: bytes, body: int, end: int) -> bytes | None:
         frontend.decode_empty(data[body:end])

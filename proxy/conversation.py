@@ -6,24 +6,25 @@ the rejections. ``agent_side`` and ``server_side`` alone change it; ``session`` 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from policy.decision import Reject
-from policy.model import Mode
+from policy.model import Mode, Violation
 from policy.names import PathNames
 from policy.rejection import reject
 from proxy.effects import AuditEntry, Close, Effect, Record, ToBackend, ToFrontend
 from proxy.exchange import Answer, Exchange
 from proxy.gate import Gate, Ruling, error_fields
+from proxy.limits import run_limits
 from proxy.phase import Phase
-from proxy.prepared import AnyChange, Names
+from proxy.prepared import Names
 from proxy.replies import Owed, Replies, Reply
 from proxy.wire import backend as wire
 from proxy.wire.frames import BackendFrames, FrontendFrames
 
 _ASK_PATH: Final = b"SELECT pg_catalog.current_schemas(false) /* pgturnstile */"
-_EXECUTE_ALL: Final = wire.frame(b"E", b"\0\0\0\0\0")
 _BACKLOG: Final = 64 * 1024
 """Bytes of the agent that may wait behind a held message; more are left unread."""
 _MOST_OWED: Final = 16_384
@@ -57,12 +58,36 @@ class Identity:
         self.role = role
 
 
-class NotYetError(Exception):
-    """The agent's message means one thing or another until ``change`` is settled: it is taken again then."""
+class Doubt(Protocol):
+    """What a message may have to wait for."""
 
-    def __init__(self, change: AnyChange) -> None:
+    @property
+    def doubtful(self) -> bool: ...
+
+
+class Unanswered:
+    """A reply that is still owed."""
+
+    __slots__ = ("_queue", "_reply")
+
+    def __init__(self, queue: deque[Reply], reply: Reply) -> None:
+        self._queue = queue
+        self._reply = reply
+
+    @property
+    def doubtful(self) -> bool:
+        return self._reply in self._queue
+
+
+class NotYetError(Exception):
+    """What the agent's message means, or whether it may run, is open until ``doubt`` ends: it is taken again
+    then. ``flush`` where the server may keep the answer that settles it until it is asked to flush.
+    """
+
+    def __init__(self, doubt: Doubt, *, flush: bool = False) -> None:
         super().__init__("waits for an earlier reply")
-        self.change = change
+        self.doubt = doubt
+        self.flush = flush
 
 
 class Held:
@@ -107,7 +132,19 @@ class Conversation:
         self.server_frames = BackendFrames()
         self.replies = Replies()
         self.names = Names()
-        self.awaited: AnyChange | None = None
+        self.limits = run_limits(gate.policy)
+        self.awaited: Doubt | None = None
+        self.limited: Reply | None = None
+        """The last result forwarded that may yet go over a limit."""
+        self.segment_reads = True
+        """False where something forwarded since the last Sync or Query outlasts its transaction."""
+        self.muted = False
+        """True from a result over its limit, which the server completed, up to its Sync: to the agent all
+        that was forwarded behind it has failed with it."""
+        self.cancelling = False
+        """True until a cancel request of ours has been dealt with."""
+        self.late_sync = False
+        """True where a Sync of ours waits for the end of the agent's CopyData frame."""
         self.first_path = path
         self.path_unsettled = False
         self.paths = PathNames((path,))
@@ -122,6 +159,7 @@ class Conversation:
         self.pipeline_open = False
         """True from a message of the extended protocol up to the Sync or Query that ends its transaction."""
         self.question_name = f"pgturnstile_price_{nonce}".encode()
+        self.count_name = f"pgturnstile_count_{nonce}".encode()
         self.refused_text = f"pgturnstile_refused_{nonce}".encode()
         self.path_statement = f"pgturnstile_path_{nonce}".encode()
         self.status = b"I"
@@ -134,7 +172,7 @@ class Conversation:
         """True while the agent's messages wait: for a ruling, a price, a COPY or what a name stands for."""
         if self.awaited is not None and not self.awaited.doubtful:
             self.awaited = None
-        return self.waiting is not None or self.awaited is not None or self.waits_for_copy
+        return self.waiting is not None or self.awaited is not None or self.cancelling or self.waits_for_copy
 
     @property
     def overfull(self) -> bool:
@@ -208,6 +246,22 @@ class Conversation:
         self.effects.append(Record(entry))
         return wire.encode_error(error_fields(rejection))
 
+    def exceeded(self, entry: AuditEntry, violation: Violation) -> bytes:
+        """Make ``entry``, of a statement that was let run, that of a refusal, and word it for the agent."""
+        decision = self.gate.exceeded(entry.decision, self.paths, violation)
+        entry.decision = decision
+        rejection = reject(decision, entry.id, self.gate.policy)
+        entry.sqlstate = rejection.sqlstate
+        return wire.encode_error(error_fields(rejection))
+
+    def await_result(self) -> None:
+        """What must not run, or be committed, behind a result that may yet go over its limit waits for it."""
+        if self.limited is not None:
+            doubt = Unanswered(self.replies.queue, self.limited)
+            if doubt.doubtful:
+                raise NotYetError(doubt, flush=True)
+            self.limited = None
+
     def record(self, entry: AuditEntry) -> None:
         """The outcome of ``entry`` is known."""
         entry.outcome_known = True
@@ -267,7 +321,7 @@ class Conversation:
             close
             + wire.parse_message(name, _ASK_PATH)
             + wire.bind_message(b"", name)
-            + _EXECUTE_ALL
+            + wire.execute_message(b"")
             + close
             + wire.SYNC
         )

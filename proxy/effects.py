@@ -69,7 +69,14 @@ class Close:
         self.abandoned = abandoned
 
 
-Effect = ToFrontend | ToBackend | Decide | Record | Close
+class CancelRunning:
+    """Cancel what the server runs. Until ``Session.cancelled`` is called, once the server has dealt with the
+    request, the agent's messages wait: it must hit nothing else."""
+
+    __slots__ = ()
+
+
+Effect = ToFrontend | ToBackend | Decide | Record | Close | CancelRunning
 
 
 class AuditEntry:

@@ -35,6 +35,7 @@ from policy.rules import (
     unknown_relation,
     unpriceable,
 )
+from policy.running import running
 from policy.settings import split_identifiers
 from policy.temporary import may_hold_temporary
 from proxy.catalogs import CatalogView
@@ -87,6 +88,7 @@ class Ruling:
     EXECUTE runs; ``actions`` what the statement does to the session's names; ``paths`` the settings of
     search_path it makes, ``resets_path`` that it puts the path back to its start. ``question`` is what to ask
     about its price; ``prices`` those that hold whatever values are bound, by the types of the parameters.
+    ``running`` is what it does to rows.
     """
 
     __slots__ = (
@@ -104,6 +106,7 @@ class Ruling:
         "prices",
         "question",
         "resets_path",
+        "running",
         "statements",
         "text",
     )
@@ -127,6 +130,7 @@ class Ruling:
         self.notice = _notices(decision, policy)
         self.statements = len(facts)
         self.copies = any(f.copies for f in facts)
+        self.running = running(decision.query)
         self.alters = any(not f.classes.isdisjoint(_ALTERING) for f in facts)
         self.actions: tuple[SessionRef, ...] = tuple(ref for f in facts for ref in _top_level(f))
         self.executes: tuple[str, ...] = tuple(
@@ -296,6 +300,10 @@ class Gate:
     def unpriced(self, ruling: Ruling) -> Ruling:
         """The refusal of a statement whose price could not be had in time."""
         return self._refused(ruling, (_too_slow(self.policy),), None)
+
+    def exceeded(self, decision: Decision, names: SessionNames, violation: Violation) -> Reject:
+        """The refusal of a statement that was let run and went over a limit."""
+        return refuse(self.policy, names, decision.query, (violation,))
 
     def _refused(
         self, ruling: Ruling, violations: tuple[Violation, ...], cost: Mapping[str, Any] | None

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from proxy.gate import Price, Ruling
+from proxy.limits import Meter
 
 MAX_NAMES: Final = 10_000
 """Statements, portals and cursors per connection."""
@@ -27,17 +28,20 @@ class Prepared(NamedTuple):
 
 
 class Portal(NamedTuple):
-    """A bound statement: its ruling, and the price it was let through at, where one was asked."""
+    """A bound statement: its ruling, the price it was let through at, where one was asked, and what it has
+    returned, where that is counted."""
 
     ruling: Ruling
     price: Price | None = None
+    meter: Meter | None = None
 
 
 class Cursor(NamedTuple):
-    """A cursor of DECLARE; ``hold`` for WITH HOLD."""
+    """A cursor of DECLARE; ``hold`` for WITH HOLD; ``meter`` is what it has returned."""
 
     ruling: Ruling
     hold: bool
+    meter: Meter
 
 
 class TooManyNames(Exception):  # noqa: N818 - says what happened
@@ -130,6 +134,7 @@ class Names:
         self._statements: dict[bytes, Change[Prepared]] = {}
         self._portals: dict[bytes, Change[Portal]] = {}
         self._cursors: dict[bytes, Change[Cursor]] = {}
+        self._strays: dict[bytes, Meter] = {}
         self._limit = limit
         self._text_limit = text_limit
         self._text_bytes = 0
@@ -153,7 +158,14 @@ class Names:
             return portal
         declared = self._cursors.get(name)
         cursor = None if declared is None else declared.meaning
-        return None if cursor is None else Portal(cursor.ruling)
+        return None if cursor is None else Portal(cursor.ruling, meter=cursor.meter)
+
+    def meter(self, name: bytes) -> Meter:
+        """What FETCH from ``name`` has returned: it may also be a portal that a function opened."""
+        portal = self.portal(name)
+        if portal is not None and portal.meter is not None:
+            return portal.meter
+        return self._strays.setdefault(name, Meter())
 
     def doubt(self, statement: bytes) -> AnyChange | None:
         """The change that leaves two meanings to a statement's name, both open to what is sent now."""
@@ -202,7 +214,7 @@ class Names:
 
     def declare(self, name: bytes, ruling: Ruling, hold: bool) -> Change[Cursor]:
         self._make_room(name in self._cursors)
-        return Change(self._cursors, name, Cursor(ruling, hold), self._segment)
+        return Change(self._cursors, name, Cursor(ruling, hold, Meter()), self._segment)
 
     def transaction_ended(self) -> None:
         """No portal outlives its transaction, nor a cursor that was not declared WITH HOLD.
@@ -210,6 +222,7 @@ class Names:
         To be called when nothing is owed, hence when every change is settled.
         """
         self._portals.clear()
+        self._strays.clear()
         if self._cursors:
             held = {
                 name: change for name, change in self._cursors.items() if change.value and change.value.hold

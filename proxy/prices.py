@@ -14,7 +14,6 @@ from proxy.effects import AuditEntry
 from proxy.exchange import Answer, Exchange
 from proxy.gate import Price, Ruling
 from proxy.phase import Phase
-from proxy.prepared import Portal
 from proxy.pricing import Asked, as_own_error, ask_for_bind, ask_for_query
 from proxy.replies import Owed, Reply
 from proxy.wire import backend as wire
@@ -58,8 +57,8 @@ class Prices:
         if refusal is not None:
             self._c.forward(self._agent.refuse_query(refusal))
         else:
-            self._agent.owe_query(ruling, entry, price)
-            self._c.forward(frame)
+            held = self._agent.run_query(ruling, entry, price)
+            self._c.forward(frame if held is None else held)
         return DROP
 
     def _query_failed(self, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
@@ -100,7 +99,7 @@ class Prices:
         if refusal is not None:
             self._c.forward(self._agent.refuse_bound(refusal))
         else:
-            self._agent.owe_bind(message.portal, Portal(ruling, price))
+            self._agent.owe_bind(message.portal, ruling, price)
             self._c.forward(frame)
         return DROP
 

@@ -29,7 +29,9 @@ def ask_for_query(text: str, *, sync: bool) -> Asked:
 
     ``sync`` False inside an open pipeline, whose implicit transaction a Sync would commit.
     """
-    messages = wire.parse_message(b"", text.encode()) + wire.bind_message(b"", b"") + _execute(b"")
+    messages = (
+        wire.parse_message(b"", text.encode()) + wire.bind_message(b"", b"") + wire.execute_message(b"")
+    )
     owed = (Owed.PARSE, Owed.BIND, Owed.EXECUTE)
     return Asked(messages + wire.SYNC, (*owed, Owed.SYNC)) if sync else Asked(messages + wire.FLUSH, owed)
 
@@ -47,7 +49,7 @@ def ask_for_bind(text: str, types: tuple[int, ...], bind: bytes, statement: byte
         wire.close_message(b"S", reserved),
         wire.parse_message(reserved, text.encode(), types),
         wire.frame(b"B", portal + b"\0" + reserved + b"\0" + _with_text_results(values)),
-        _execute(portal),
+        wire.execute_message(portal),
         wire.close_message(b"S", reserved),
     ]
     owed = [Owed.CLOSE, Owed.PARSE, Owed.BIND, Owed.EXECUTE, Owed.CLOSE]
@@ -73,10 +75,6 @@ def _moved(fields: Mapping[str, str], offset: int | None) -> dict[str, str]:
     if position is not None and offset is not None and int(position) > offset:
         moved["position"] = str(int(position) - offset)
     return moved
-
-
-def _execute(portal: bytes) -> bytes:
-    return wire.frame(b"E", portal + b"\0\0\0\0\0")
 
 
 def _with_text_results(values: bytes) -> bytes:

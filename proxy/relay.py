@@ -8,17 +8,17 @@ the proxy together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
 from policy.catalog_names import SessionNames
 from proxy import backend
 from proxy.audit import ConnectionIdentity
-from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
+from proxy.effects import AuditEntry, CancelRunning, Close, Decide, Effect, Record, ToBackend, ToFrontend
 from proxy.gate import Gate, Ruling
 from proxy.session import Session
 from proxy.stream import StreamClosedError, TransportStream
@@ -173,9 +173,21 @@ class Relay:
 
         So a cancel can hit neither a later query nor another session that got the same process id.
         """
-        if self._ending or not self._session.in_flight:
+        if not self._ending and self._session.in_flight:
+            await self._cancel_now()
+
+    async def _cancel_running(self) -> None:
+        """What the session asked for, unless there is nothing left to cancel by now."""
+        if self._ending:
             return
+        if self._session.busy:
+            await self._cancel_now()
+        elif not self._cancels:
+            self._cancel_dealt_with()
+
+    async def _cancel_now(self) -> None:
         self._cancels += 1
+        self._session.cancelling()
         self._set_unread(_CANCELLING, True)
         try:
             await self._cancel_backend()
@@ -188,6 +200,12 @@ class Relay:
         self._set_unread(_CANCELLING, False)
         if self._ending:
             self._close_backend()
+            return
+        try:
+            self._carry_out(self._session.cancelled())
+            self._set_unread(_OVERFULL, self._session.overfull)
+        except Exception as error:
+            self._surprised(error)
 
     # --- carrying out ---
 
@@ -200,17 +218,19 @@ class Relay:
             elif isinstance(effect, Record):
                 self._audit.record(effect.entry, self._identity)
             elif isinstance(effect, Decide):
-                self._decide(effect)
+                self._spawn(self._judge(effect))
+            elif isinstance(effect, CancelRunning):
+                self._spawn(self._cancel_running())
             else:
                 self._close(effect.reason, abandoned=effect.abandoned)
 
-    def _decide(self, effect: Decide) -> None:
-        """Have the gate judge in another thread; what the agent sends meanwhile waits."""
-        task = asyncio.get_running_loop().create_task(self._judge(effect))
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _judge(self, effect: Decide) -> None:
+        """Have the gate judge in another thread; what the agent sends meanwhile waits."""
         try:
             ruling = await self._gate.rule_surely(
                 effect.text, effect.names, self._judge_apart, renew=effect.renew
@@ -259,9 +279,7 @@ class Relay:
         self._frontend.close()
         if abandoned and not self._cancels and not self._backend.lost:
             # What still runs for an agent that is gone holds its locks until it is told to stop.
-            task = asyncio.get_running_loop().create_task(self._cancel_then_close())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._cancel_then_close())
         elif not self._cancels:
             self._close_backend()
 

@@ -11,10 +11,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from proxy.effects import AuditEntry
 from proxy.exchange import Exchange
+from proxy.limits import Meter
 from proxy.prepared import AnyChange
+
+if TYPE_CHECKING:
+    from proxy.writes import HeldWrite
 
 
 class Owed(Enum):
@@ -29,6 +34,20 @@ class Owed(Enum):
     SYNC = "sync"
 
 
+class Counted:
+    """A result under a limit: the meters it adds to, and ``headers``, lines of it that are no rows.
+
+    ``over`` is the ErrorResponse that ends it, empty while it is within the limits.
+    """
+
+    __slots__ = ("headers", "meters", "over")
+
+    def __init__(self, meters: Sequence[Meter], headers: int) -> None:
+        self.meters = meters
+        self.headers = headers
+        self.over = b""
+
+
 class Reply:
     """One reply owed.
 
@@ -36,12 +55,13 @@ class Reply:
     before the reply's first message; ``name`` is the statement a Parse names; ``changes`` is what
     forwarding the message did to the session's names; ``exchange`` is the question of the proxy's own that
     it answers; ``must_fail`` a message that the server has to refuse, because the gate knows nothing of that
-    name.
+    name; ``counted`` is what its rows are counted against; ``write`` is the held write that it is part of.
     """
 
     __slots__ = (
         "bytes_before",
         "changes",
+        "counted",
         "entry",
         "exchange",
         "failed",
@@ -51,6 +71,7 @@ class Reply:
         "notice",
         "rejection",
         "rows_before",
+        "write",
     )
 
     def __init__(
@@ -73,6 +94,8 @@ class Reply:
         self.exchange = exchange
         self.must_fail = must_fail
         self.failed = False
+        self.counted: Counted | None = None
+        self.write: HeldWrite | None = None
         self.rows_before = -1
         self.bytes_before = -1
 

@@ -8,20 +8,27 @@ from __future__ import annotations
 
 from typing import Final
 
-from proxy.conversation import DROP, Conversation
-from proxy.effects import ToFrontend
+from policy.rules import result_over_limit
+from proxy.conversation import DROP, Conversation, Unanswered
+from proxy.effects import CancelRunning, ToFrontend
 from proxy.exchange import Exchange
+from proxy.limits import RunLimits
 from proxy.phase import Phase
-from proxy.replies import Owed, Reply
+from proxy.replies import Counted, Owed, Reply
 from proxy.wire import backend as wire
+from proxy.wire.frames import COPY_DATA, DATA_ROW
+from proxy.writes import HeldWrite
 
 _PINNED: Final = {"client_encoding": "UTF8", "standard_conforming_strings": "on"}
 """Parameters whose change would make the server read texts otherwise than the gate did."""
 _ERROR: Final = ord("E")
 _READY: Final = ord("Z")
 _COMPLETE: Final = ord("C")
-_DATA_ROW: Final = ord("D")
 _PARAMETER: Final = ord("S")
+_DESCRIPTION: Final = ord("T")
+_ROWS: Final = (DATA_ROW, COPY_DATA)
+_COPY_TRAILER: Final = b"\xff\xff"
+"""What ends binary copy data: a CopyData message that is no row."""
 _ANY_TIME: Final = frozenset(b"SNA")
 """ParameterStatus, NoticeResponse, NotificationResponse: answers to nothing."""
 
@@ -54,6 +61,8 @@ class ServerSide:
 
     def __init__(self, conversation: Conversation) -> None:
         self._c = conversation
+        self._mid_dropped = False
+        """True while the rest of a row that the agent does not get is still to come."""
 
     def relay(self, chunk: bytes) -> None:
         """Pass the chunk on, less what answers ourselves, with errors of our substitutes rewritten."""
@@ -63,11 +72,16 @@ class ServerSide:
         data = frames.data
         pieces: list[bytes] = []
         run = 0
+        if self._mid_dropped:
+            run = frames.end
+            self._mid_dropped = frames.mid_frame
         while True:
             frames.capture = bool(queue) and queue[0].exchange is not None
             head = queue[0] if queue else None
             if head is not None and head.rows_before < 0:
                 head.rows_before, head.bytes_before = frames.rows, frames.row_bytes
+                if self._c.limits is not None:
+                    self._watch(head, self._c.limits)
             kind = frames.next_frame()
             if kind == 0:
                 break
@@ -82,6 +96,8 @@ class ServerSide:
                 pieces += (data[run : frames.start], replacement)
                 run = frames.end
         tail = frames.tail
+        if run > len(data):
+            self._mid_dropped = True
         if run < tail:
             pieces.append(data if run == 0 and tail == len(data) else data[run:tail])
         passed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -101,12 +117,10 @@ class ServerSide:
         if head is not None and head.exchange is not None:
             return self._on_own_answer(kind, data, head, head.exchange)
         if kind == _READY:
-            self._on_ready(data, head)
-        else:
-            self._on_progress(kind, data, head)
-        return None
+            return self._on_ready(data, head)
+        return self._on_progress(kind, data, head)
 
-    def _on_progress(self, kind: int, data: bytes, head: Reply | None) -> None:
+    def _on_progress(self, kind: int, data: bytes, head: Reply | None) -> bytes | None:
         """Any answer but an error and ReadyForQuery."""
         if head is None:
             raise LookupError(f"message {chr(kind)!r} that nothing asked for")
@@ -114,12 +128,19 @@ class ServerSide:
             raise LookupError("the server ran what it had to refuse")
         step = _STEPS.get((head.kind, kind))
         if step is None:
+            if kind in _ROWS and head.counted is not None:
+                return self._on_row_over(kind, data, head, head.counted)
             raise LookupError(f"message {chr(kind)!r} does not answer {head.kind.value}")
+        if head.write is not None:
+            return self._on_write(step, kind, data, head, head.write)
         self._complete(step, kind, data, head)
+        if self._c.limits is None:
+            return None
+        return self._when_over(step, head)
 
     def _complete(self, step: str, kind: int, data: bytes, head: Reply) -> None:
         frames = self._c.server_frames
-        if kind == _COMPLETE and head.entry is not None:
+        if kind == _COMPLETE and head.entry is not None and not (head.counted and head.counted.over):
             head.entry.command_tag = data[frames.body : frames.end - 1].decode("utf-8", "replace")
         if step == "done":
             self._c.copy_syncs = 0
@@ -146,8 +167,10 @@ class ServerSide:
         if self._c.phase is Phase.COPY_IN:
             self._c.phase = Phase.READY
         head.failed = True
-        if head.entry is not None:
-            head.entry.sqlstate = fields.get("sqlstate")
+        over = head.counted.over if head.counted is not None else b""
+        entry = head.entry if head.write is None else head.write.entry
+        if entry is not None and not over:
+            entry.sqlstate = fields.get("sqlstate")
         behind_copy = self._c.copy_syncs if self._c.replies.queue[-1] is head else 0
         self._c.copy_syncs = 0
         if head.kind not in (Owed.QUERY, Owed.SYNC):
@@ -155,7 +178,7 @@ class ServerSide:
         for _ in range(behind_copy):
             self._c.replies.owe(Reply(Owed.SYNC))
             self._c.forward(wire.SYNC)
-        return head.rejection or None
+        return DROP if self._c.muted else (head.rejection or over or None)
 
     def _skip_to_sync(self, failed: Reply) -> None:
         """The server reads past everything until Sync: names it would have changed are put back."""
@@ -168,10 +191,12 @@ class ServerSide:
                     change.undo()
         for exchange in dict.fromkeys(reply.exchange for reply in dropped if reply.exchange is not None):
             exchange.finish(skipped=True)
+        for write in dict.fromkeys(reply.write for reply in dropped if reply.write is not None):
+            write.dropped(failed=write is failed.write)
         self._finish(failed)
         self._c.record_dropped(dropped[1:])
 
-    def _on_ready(self, data: bytes, head: Reply | None) -> None:
+    def _on_ready(self, data: bytes, head: Reply | None) -> bytes | None:
         queue = self._c.replies.queue
         self._c.status = data[self._c.server_frames.body : self._c.server_frames.end]
         if head is None or head.kind not in (Owed.QUERY, Owed.SYNC):
@@ -187,6 +212,86 @@ class ServerSide:
             self._c.names.transaction_ended()
             if self._c.path_unsettled and not self._c.agent_frames.mid_copy_data:
                 self._c.ask_path()
+        return None if self._c.limits is None else self._ready_under_limits(head)
+
+    def _ready_under_limits(self, head: Reply) -> bytes | None:
+        """What the agent reads in the place of ReadyForQuery, where its statement went over a limit."""
+        ready = wire.encode_ready(self._c.status)
+        if head.write is not None:
+            return head.write.ready(failed=head.failed) + ready
+        counted = head.counted
+        over = counted.over if counted is not None and not head.failed else b""
+        if not over and not self._c.muted:
+            return None
+        self._c.muted = False
+        if self._c.status != b"T":
+            return over + ready
+        # To the server nothing has failed. What does not parse fails the transaction, as the agent was told.
+        exchange = Exchange(lambda answer: wire.encode_ready(answer.ready or b"E"))
+        failure = Reply(Owed.QUERY, exchange=exchange)
+        self._c.replies.owe(failure)
+        self._c.awaited = Unanswered(self._c.replies.queue, failure)
+        self._c.forward(wire.simple_query(self._c.refused_text))
+        return over
+
+    def _watch(self, head: Reply, limits: RunLimits) -> None:
+        """Have the row given that makes the result which comes next too long."""
+        frames, counted = self._c.server_frames, head.counted
+        if counted is None:
+            frames.watch(None, None)
+            return
+        rows, size = limits.result_rows, limits.result_bytes
+        given = max(meter.rows for meter in counted.meters)
+        given_bytes = max(meter.bytes for meter in counted.meters)
+        frames.watch(
+            None if rows is None else frames.rows + rows + counted.headers - given,
+            None if size is None else frames.row_bytes + size - given_bytes,
+        )
+
+    def _on_row_over(self, kind: int, data: bytes, head: Reply, counted: Counted) -> bytes | None:
+        """The first row over a limit, or one behind it. The server is told to stop at the first."""
+        frames = self._c.server_frames
+        entry = head.entry if head.write is None else head.write.entry
+        if counted.over or entry is None:
+            return DROP
+        if kind == COPY_DATA and data[frames.body : frames.end] == _COPY_TRAILER:
+            return None
+        violation = result_over_limit.exceeded(self._c.gate.policy, by_rows=frames.rows > frames.row_cap)
+        counted.over = self._c.exceeded(entry, violation)
+        self._c.cancelling = True
+        self._c.effects.append(CancelRunning())
+        return DROP
+
+    def _when_over(self, step: str, head: Reply) -> bytes | None:
+        """An answer to a statement that went over its limit, or to one behind such a statement."""
+        if self._c.muted:
+            return DROP
+        over = head.counted.over if head.counted is not None else b""
+        if not over:
+            return None
+        if step != "done":
+            return DROP
+        # The server was done before it could be stopped: the error takes the place of its completion, and
+        # the rest of the segment has to fail.
+        self._c.muted = True
+        if all(reply.kind is not Owed.SYNC for reply in self._c.replies.queue):
+            self._c.replies.owe(Reply(Owed.BIND, must_fail=True))
+            self._c.forward(wire.bind_message(b"", self._c.refused_text))
+            self._c.phase = Phase.DISCARDING
+        return over
+
+    def _on_write(self, step: str, kind: int, data: bytes, head: Reply, write: HeldWrite) -> bytes | None:
+        """An answer to one of the messages that carry out a held write."""
+        frames = self._c.server_frames
+        if head.kind is Owed.EXECUTE:
+            if kind == _COMPLETE:
+                write.entry.command_tag = data[frames.body : frames.end - 1].decode("utf-8", "replace")
+            self._complete(step, kind, data, head)
+            if step == "done":
+                return write.completed(kind, data[frames.start : frames.end])
+            return DROP if head.counted is not None and head.counted.over else None
+        self._complete(step, kind, data, head)
+        return None if kind == _DESCRIPTION else DROP
 
     def _settle_names(self, query: Reply) -> None:
         """A Query has ended: the names it changed stand, or are put back where it failed.
@@ -206,7 +311,7 @@ class ServerSide:
     def _on_own_answer(self, kind: int, data: bytes, head: Reply, exchange: Exchange) -> bytes:
         """A message that answers a question of ours: the agent sees nothing of it."""
         frames = self._c.server_frames
-        if kind == _DATA_ROW:
+        if kind == DATA_ROW:
             exchange.rows.append(data[frames.body : frames.end])
             return DROP
         if kind == _READY and head.kind in (Owed.QUERY, Owed.SYNC):
@@ -237,10 +342,17 @@ class ServerSide:
             raise LookupError(f"{name} changed to {value}")
 
     def _finish(self, reply: Reply) -> None:
-        entry = reply.entry
+        """Note what ``reply`` has returned; the outcome of a held write is recorded at its verdict."""
+        entry = reply.entry if reply.write is None else reply.write.entry
         if entry is None:
             return
         frames = self._c.server_frames
-        entry.rows = frames.rows - reply.rows_before
-        entry.bytes = frames.row_bytes - reply.bytes_before
-        self._c.record(entry)
+        rows, size = frames.rows - reply.rows_before, frames.row_bytes - reply.bytes_before
+        if reply.counted is not None:
+            for meter in reply.counted.meters:
+                meter.add(rows, size)
+        if reply.write is None:
+            entry.rows, entry.bytes = rows, size
+            self._c.record(entry)
+        elif reply.kind is Owed.EXECUTE:
+            entry.rows, entry.bytes = rows, size

@@ -62,6 +62,11 @@ class Session:
         return self._c.in_flight
 
     @property
+    def busy(self) -> bool:
+        """True while the server owes a reply to anybody, ourselves included."""
+        return bool(self._c.replies.queue)
+
+    @property
     def cancellable(self) -> bool:
         """True when all that runs would fail as one if it were cancelled."""
         return self._c.cancellable
@@ -116,6 +121,18 @@ class Session:
             return self._c.effects
         self._c.forward(held.frame if replacement is None else replacement)
         self._agent.advance()
+        return self._c.effects
+
+    def cancelling(self) -> None:
+        """A cancel request is under way: what it could hit is what was forwarded, and nothing more is."""
+        self._c.cancelling = True
+
+    def cancelled(self) -> list[Effect]:
+        """Every cancel request has been dealt with."""
+        self._c.effects = []
+        self._c.cancelling = False
+        if not self._c.held and not self._c.closed:
+            self._agent.advance()
         return self._c.effects
 
     def lost(self) -> list[Effect]:

@@ -250,7 +250,7 @@ def test_a_policy_s_own_tests_hold(block: Block) -> None:
 def test_the_policy_reference_has_every_key_that_is_enforced() -> None:
     text = the("yaml policy-reference").text
     sections = yaml.load(text, yaml.BaseLoader)
-    assert set(loader._SECTIONS) - set(sections) == {"cost", "repair", "sandbox"}
+    assert set(loader._SECTIONS) - set(sections) == {"repair", "sandbox"}
     assert set(sections["rules"]) == rules.CONFIGURABLE
     for statement_class in ("select", "merge", "lock", "replication", "other"):
         assert re.search(rf"\b{statement_class}\b", text)
@@ -259,7 +259,7 @@ def test_the_policy_reference_has_every_key_that_is_enforced() -> None:
 
 def test_what_is_said_to_be_unenforced_is_what_the_loader_warns_of() -> None:
     paths = {part.path for part in loader._UNENFORCED}
-    sentence = README[README.index("`cost`, `sandbox`") :].partition(".\n")[0]
+    sentence = README[README.index("`sandbox` and `repair`") :].partition(".\n")[0]
     named = set(re.findall(r"`([a-z_.-]+)`", sentence)) - {"serve", "check"}
     assert named == paths
 

@@ -19,6 +19,7 @@ from policy.names import Names
 from policy.priced import Priced
 from policy.rules import (
     access_read_only,
+    affected_rows_over_limit,
     class_not_allowed,
     column_not_allowed,
     cost_over_limit,
@@ -30,6 +31,7 @@ from policy.rules import (
     not_understood,
     relation_not_allowed,
     repair_halted,
+    result_over_limit,
     server_file,
     setting_not_allowed,
     side_effect_function,
@@ -107,7 +109,10 @@ PLAN_RULES: tuple[PlanRule, ...] = (unpriceable, cost_over_limit)
 LEDGER_RULES: tuple[RulePage, ...] = (repair_halted, dummy_literal)
 """Rules about a statement and the refusal it answers (``ledger``): whoever asks it words them."""
 
-_ALL: tuple[RulePage, ...] = (*STRING_RULES, *RULES, *PLAN_RULES, *LEDGER_RULES)
+RUN_RULES: tuple[RulePage, ...] = (result_over_limit, affected_rows_over_limit)
+"""Rules about what a statement does as it runs: whoever counts words them."""
+
+_ALL: tuple[RulePage, ...] = (*STRING_RULES, *RULES, *PLAN_RULES, *LEDGER_RULES, *RUN_RULES)
 BY_NAME: Mapping[str, RulePage] = MappingProxyType({rule.NAME: rule for rule in _ALL})
 PRECEDENCE: Mapping[str, int] = MappingProxyType({rule.NAME: place for place, rule in enumerate(_ALL)})
 """not-understood has two places and takes the later: a statement's purpose comes before its spelling."""

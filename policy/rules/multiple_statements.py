@@ -15,14 +15,15 @@ Allowed
 Settings
     ``multiple: driver_setup | never | judged``. ``judged`` lets every other rule judge every statement and
     refuses the string whole if one is refused; a change of search_path must then stand alone, since what
-    follows it would be read under names that were not there when it was judged.
+    follows it would be read under names that were not there when it was judged, and so must a write where
+    ``limits`` counts rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policy.facts import Facts, QueryString
+from policy.facts import Facts, QueryString, SessionAction
 from policy.model import Halt, Multiple, Policy, RuleLevel, StatementClass, Violation
 from policy.rules.session_undo import only_undoes
 
@@ -45,6 +46,7 @@ def check_string(query: QueryString, policy: Policy, *, extended: bool) -> Itera
         yield _violation(f"A prepared statement holds {len(statements)} statements", second, "42601")
     elif policy.multiple is Multiple.JUDGED:
         yield from _moving_names(statements)
+        yield from _uncounted(statements, policy)
     elif policy.multiple is Multiple.NEVER or not all(_is_setup(part) for part in statements):
         yield _violation(f"The string holds {len(statements)} statements; none of them ran", second, None)
 
@@ -59,6 +61,20 @@ def _moving_names(statements: tuple[Facts, ...]) -> Iterator[Violation]:
     for part in statements:
         if any(ref.name in ("search_path", None) for ref in part.settings):
             yield _violation("search_path changes within a string of several statements", part.start, None)
+
+
+def _uncounted(statements: tuple[Facts, ...], policy: Policy) -> Iterator[Violation]:
+    """What a string wrote is committed with its end, before its rows could be counted."""
+    limits = policy.limits
+    if limits.affected_rows is limits.result_rows is limits.result_bytes is None:
+        return
+    for part in statements:
+        if part.writes or any(ref.action is SessionAction.EXECUTE for ref in part.session):
+            yield _violation(
+                "A write stands in a string of several statements, where its rows are not counted",
+                part.start,
+                None,
+            )
 
 
 def _violation(message: str, position: int, sqlstate: str | None) -> Violation:

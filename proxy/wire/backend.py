@@ -171,6 +171,16 @@ def bind_message(portal: bytes, statement: bytes) -> bytes:
     return frame(b"B", portal + b"\0" + statement + b"\0" + b"\0\0\0\0\0\0")
 
 
+def describe_portal(name: bytes) -> bytes:
+    """A Describe message for a portal."""
+    return frame(b"D", b"P" + name + b"\0")
+
+
+def execute_message(portal: bytes) -> bytes:
+    """An Execute message for all rows."""
+    return frame(b"E", portal + b"\0\0\0\0\0")
+
+
 def close_message(kind: bytes, name: bytes) -> bytes:
     """A Close message; ``kind`` is ``S`` for a prepared statement, ``P`` for a portal."""
     return frame(b"C", kind + name + b"\0")

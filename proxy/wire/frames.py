@@ -29,6 +29,7 @@ _SMALL: Final = frozenset(b"DCEHSXcf")
 _HELD: Final = frozenset(b"EZCS")
 """Backend messages whose body the session reads: error, status, tag, parameter."""
 _ROWS: Final = (DATA_ROW, COPY_DATA)
+_UNCAPPED: Final = 1 << 62
 
 
 class FramingError(Exception):
@@ -163,7 +164,9 @@ class BackendFrames:
     After ``feed``, ``next_frame`` gives frames as ``start``, ``body`` and ``end`` offsets into ``data``.
     ``end`` may lie beyond the data for a message that is not held: its rest is passed over in later chunks.
     When it returns 0, everything before ``tail`` may be sent on and the bytes from ``tail`` wait for more.
-    ``capture`` makes every message, rows too, be given whole (for answers to our own questions).
+    ``capture`` makes every message, rows too, be given whole (for answers to our own questions). ``watch``
+    bounds what passes unseen: the row that makes ``rows`` or ``row_bytes`` exceed its cap is given,
+    and so is every one behind it.
     """
 
     def __init__(self) -> None:
@@ -175,9 +178,18 @@ class BackendFrames:
         self.rows: int = 0
         self.row_bytes: int = 0
         self.capture: bool = False
+        self._watched: bool = False
+        self.row_cap: int = 0
+        self.byte_cap: int = 0
         self._skip: int = 0
         self._parts: list[bytes] = []
         self._missing: int = 0
+
+    def watch(self, row_cap: int | None, byte_cap: int | None) -> None:
+        """Give rows once ``rows`` or ``row_bytes`` exceeds its cap; None for no cap."""
+        self._watched = row_cap is not None or byte_cap is not None
+        self.row_cap = _UNCAPPED if row_cap is None else row_cap
+        self.byte_cap = _UNCAPPED if byte_cap is None else byte_cap
 
     def feed(self, chunk: bytes) -> None:
         if self._missing > 0:
@@ -218,8 +230,9 @@ class BackendFrames:
             if kind in _ROWS and not self.capture:
                 self.rows += 1
                 self.row_bytes += length - 4
-                start = end
-                continue
+                if not self._watched or (self.rows <= self.row_cap and self.row_bytes <= self.byte_cap):
+                    start = end
+                    continue
             if end > size and (self.capture or kind in _HELD):
                 if length > HELD_LIMIT:
                     raise FramingError(f"{length} bytes in a message the proxy must read", "54000")

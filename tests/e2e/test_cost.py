@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
-from psycopg.pq.abc import PGresult
 
+from tests.support.libpq import Agent, field, rows
 from tests.support.postgres import Database, Server, Step
 from tests.support.proxy import READER, WRITER, RunningProxy, run_proxy
 
@@ -50,37 +49,6 @@ def agent(priced: RunningProxy) -> Iterator[Agent]:
 def writer(priced: RunningProxy) -> Iterator[Agent]:
     with psycopg.connect(**priced.parameters("priced-writer"), autocommit=True) as connection:
         yield Agent(connection)
-
-
-class Agent:
-    """libpq itself: results as they come, over either protocol."""
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.pg = connection.pgconn
-        self.notices: list[bytes] = []
-
-    def run(self, sql: str, extended: bool, *values: str) -> PGresult:
-        parameters = [value.encode() for value in values]
-        if extended or values:
-            return self.pg.exec_params(sql.encode(), parameters or None)
-        return self.pg.exec_(sql.encode())
-
-    @property
-    def status(self) -> str:
-        return pq.TransactionStatus(self.pg.transaction_status).name
-
-
-def field(result: PGresult, name: str) -> str:
-    value = result.error_field(getattr(pq.DiagnosticField, name))
-    return (value or b"").decode()
-
-
-def rows(result: PGresult) -> list[list[str]]:
-    assert result.status == pq.ExecStatus.TUPLES_OK, result.error_message.decode()
-    return [
-        [(result.get_value(n, m) or b"").decode() for m in range(result.nfields)]
-        for n in range(result.ntuples)
-    ]
 
 
 both = pytest.mark.parametrize("extended", [False, True], ids=["simple", "extended"])

@@ -507,10 +507,6 @@ def test_what_is_not_enforced_is_said() -> None:
     warnings = unenforced(policy)
 
     assert {(w.path, w.line) for w in warnings} == {
-        ("cost", 25),
-        ("limits.result_rows", 35),
-        ("limits.result_bytes", 35),
-        ("limits.affected_rows", 35),
         ("repair", 8),
         ("sandbox", 43),
     }

@@ -88,6 +88,8 @@ class ScriptedSession:
         self.idle = True
         self.overfull = False
         self.in_flight = False
+        self.busy = False
+        self.waits = False
         self.cancellable = False
         self.was_lost = False
 
@@ -102,6 +104,13 @@ class ScriptedSession:
 
     def decided(self, ruling: object) -> list[Effect]:
         return self._answer(b"decided:" + cast("bytes", ruling))
+
+    def cancelling(self) -> None:
+        self.waits = True
+
+    def cancelled(self) -> list[Effect]:
+        self.waits = False
+        return self._answer(b"cancelled")
 
     def lost(self) -> list[Effect]:
         self.was_lost = True

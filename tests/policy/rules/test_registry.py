@@ -16,6 +16,7 @@ from policy.rules import (
     PLAN_RULES,
     PRECEDENCE,
     RULES,
+    RUN_RULES,
     STRING_RULES,
     page,
 )
@@ -52,11 +53,12 @@ def section(name: str, heading: str) -> str:
 
 
 def examples(heading: str) -> list[tuple[str, str]]:
-    """Every statement under ``heading`` that is written out in full; those of plan rules need a server."""
+    """Every statement under ``heading`` that is written out in full, less those that need a server."""
+    need_a_server = {rule.NAME for rule in (*PLAN_RULES, *RUN_RULES)}
     return [
         (name, text)
         for name in BY_NAME
-        if name not in {rule.NAME for rule in PLAN_RULES}
+        if name not in need_a_server
         for text in EXAMPLE.findall(section(name, heading))
         if "…" not in text and " " in text
     ]
@@ -100,7 +102,8 @@ def test_every_page_is_printed_for_its_name_alone() -> None:
 
 
 def test_precedence_ranks_every_rule_once() -> None:
-    assert set(PRECEDENCE) == {rule.NAME for rule in (*STRING_RULES, *RULES, *PLAN_RULES, *LEDGER_RULES)}
+    known = (*STRING_RULES, *RULES, *PLAN_RULES, *LEDGER_RULES, *RUN_RULES)
+    assert set(PRECEDENCE) == {rule.NAME for rule in known}
     assert len(set(PRECEDENCE.values())) == len(PRECEDENCE)
 
 

@@ -1,0 +1,45 @@
+"""What one connection's statements may return and write: the limits in force, and what was counted so far.
+
+Owns the arithmetic; who counts, and what follows from too much, is ``server_side``'s and ``writes``'s.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from policy.model import Mode, Policy
+
+
+class RunLimits(NamedTuple):
+    """Rows and bytes of a result, and rows that one statement may write; None = not limited."""
+
+    result_rows: int | None
+    result_bytes: int | None
+    affected_rows: int | None
+
+    @property
+    def results(self) -> bool:
+        return self.result_rows is not None or self.result_bytes is not None
+
+
+class Meter:
+    """Rows and bytes that one result has given so far: of a Query, a portal or a cursor."""
+
+    __slots__ = ("bytes", "rows")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.bytes = 0
+
+    def add(self, rows: int, size: int) -> None:
+        self.rows += rows
+        self.bytes += size
+
+
+def run_limits(policy: Policy) -> RunLimits | None:
+    """What ``policy`` limits as statements run; None where that is nothing, or it only observes."""
+    limits = policy.limits
+    found = RunLimits(limits.result_rows, limits.result_bytes, limits.affected_rows)
+    if policy.mode is Mode.OBSERVE or not (found.results or found.affected_rows is not None):
+        return None
+    return found

@@ -1,0 +1,241 @@
+"""Holding what a statement wrote uncommitted until it is known how many rows it wrote.
+
+Owns the messages that take the place of a Query or Execute which writes, and the verdict: its completion is
+passed on, or all of it is undone by a Bind that the server must refuse. A Query is carried out by its
+extended equivalent, so that the commit waits for a Sync of ours in every state of the transaction.
+
+What counts is what was written: the server's own counters of the transaction, before and after, or what the
+command tag says, whichever is more. Writing CTEs, cascades and triggers show in the first alone, and the
+first shows nothing where ``track_counts`` is off. The counters are asked in the statement's own round trip.
+
+Source: PostgreSQL documentation, "Extended Query"; pg_stat_xact_user_tables in "The Cumulative Statistics
+System".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policy.rules import affected_rows_over_limit
+from proxy.conversation import DROP, Conversation, Held
+from proxy.effects import AuditEntry
+from proxy.exchange import Answer, Exchange
+from proxy.gate import Ruling
+from proxy.phase import Phase
+from proxy.prepared import AnyChange, Portal
+from proxy.replies import Counted, Owed, Reply
+from proxy.wire import backend as wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_COUNT: Final = (
+    b"SELECT pg_catalog.sum(n_tup_ins OPERATOR(pg_catalog.+) n_tup_upd OPERATOR(pg_catalog.+) n_tup_del) "
+    b"FROM pg_catalog.pg_stat_xact_user_tables /* pgturnstile */"
+)
+_COUNTING_TAGS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "COPY"})
+"""Command tags whose last word is a number of rows written; SELECT's is a number of rows returned."""
+_SUSPENDED: Final = ord("s")
+
+
+class HeldWrite:
+    """One statement from its start to its verdict; the agent's messages wait meanwhile.
+
+    ``simple`` tells a Query from an Execute. ``counted`` is its result's account, where it has one.
+    """
+
+    def __init__(
+        self, conversation: Conversation, ruling: Ruling, entry: AuditEntry, counted: Counted | None
+    ) -> None:
+        self._c = conversation
+        self._ruling = ruling
+        self.entry = entry
+        self._counted = counted
+        self._counts = conversation.limits is not None and conversation.limits.affected_rows is not None
+        self._simple = False
+        self._first = True
+        self._before = 0
+        self._written = 0
+        self._suspended = False
+        self._completion = b""
+
+    # --- what takes the statement's place ---
+
+    def query(self, notice: bytes, changes: Sequence[AnyChange]) -> bytes:
+        """The messages in the place of a Query; ``notice`` is what the agent reads first."""
+        self._simple = True
+        self._owe(Owed.PARSE).notice = notice
+        self._owe(Owed.BIND)
+        self._owe(Owed.DESCRIBE)
+        opening = (
+            wire.parse_message(b"", self._ruling.text)
+            + wire.bind_message(b"", b"")
+            + wire.describe_portal(b"")
+        )
+        return opening + self._run(wire.execute_message(b""), changes)
+
+    def execute(self, frame: bytes, portal: Portal, changes: Sequence[AnyChange]) -> bytes:
+        """The messages in the place of the Execute ``frame``."""
+        self._first = portal.meter is None or portal.meter.rows == 0
+        return self._run(frame, changes)
+
+    def copied(self) -> bytes:
+        """What to send behind the end of the copy data."""
+        self._c.waiting = Held(DROP)
+        return self._count_after() + wire.FLUSH
+
+    def _run(self, frame: bytes, changes: Sequence[AnyChange]) -> bytes:
+        messages = self._count_before() + frame
+        reply = self._owe(Owed.EXECUTE)
+        reply.changes = changes
+        reply.counted = self._counted
+        if self._ruling.running.takes:
+            # The server reads data next: the agent's, and no question of ours.
+            self._c.copying = reply
+            return messages + wire.FLUSH
+        self._c.waiting = Held(DROP)
+        return messages + self._count_after() + wire.FLUSH
+
+    def _owe(self, kind: Owed) -> Reply:
+        reply = Reply(kind)
+        reply.write = self
+        self._c.replies.owe(reply)
+        return reply
+
+    def _count_before(self) -> bytes:
+        if not self._counts:
+            return b""
+        name = self._c.count_name
+        self._ask(self._counted_before, (Owed.CLOSE, Owed.PARSE, Owed.BIND, Owed.EXECUTE, Owed.CLOSE))
+        # Closed beforehand as well: a count that failed has left it behind.
+        return wire.close_message(b"S", name) + wire.parse_message(name, _COUNT) + _ask_once(name)
+
+    def _count_after(self) -> bytes:
+        if not self._counts:
+            return b""
+        name = self._c.count_name
+        self._ask(self._counted_after, (Owed.BIND, Owed.EXECUTE, Owed.CLOSE, Owed.CLOSE))
+        return _ask_once(name) + wire.close_message(b"S", name)
+
+    def _ask(self, done: Callable[[Answer], bytes], owed: tuple[Owed, ...]) -> None:
+        exchange = Exchange(done)
+        for kind in owed:
+            self._c.replies.owe(Reply(kind, exchange=exchange))
+
+    # --- what the server says ---
+
+    def completed(self, kind: int, message: bytes) -> bytes:
+        """The statement has ended; ``message`` says so and is withheld. Returns what the agent reads."""
+        self._completion = message
+        self._suspended = kind == _SUSPENDED
+        return DROP if self._counts else self._verdict()
+
+    def dropped(self, *, failed: bool) -> None:
+        """It will not end: it has ``failed`` itself, or the server reads past it."""
+        self._c.waiting = None
+        if not failed:
+            self._c.record_unknown(self.entry)
+            return
+        self._c.record(self.entry)
+        if self._simple:
+            self._sync(Reply(Owed.SYNC))
+
+    def ready(self, *, failed: bool) -> bytes:
+        """The Sync of ours is answered: what stands before its ReadyForQuery."""
+        self._c.record(self.entry)
+        return DROP if failed else self._completion
+
+    def _counted_before(self, answer: Answer) -> bytes:
+        if answer.error is not None:
+            return self._broken(answer.error)
+        if not answer.skipped:
+            self._before = _number(answer)
+        return DROP
+
+    def _counted_after(self, answer: Answer) -> bytes:
+        if answer.error is not None:
+            return self._broken(answer.error)
+        if answer.skipped:
+            return DROP
+        self._written = _number(answer) - self._before
+        return self._verdict()
+
+    def _broken(self, body: bytes) -> bytes:
+        """A count failed, and with it the transaction: to the agent its statement did."""
+        over = self._counted.over if self._counted is not None else b""
+        if not over:
+            self.entry.sqlstate = wire.decode_fields(body).get("sqlstate")
+        self.dropped(failed=True)
+        if not self._simple:
+            self._c.phase = Phase.DISCARDING
+        return over or wire.frame(b"E", body)
+
+    # --- the verdict ---
+
+    def _verdict(self) -> bytes:
+        self._c.waiting = None
+        error = self._objection()
+        if error:
+            self._undo(error)
+            return DROP
+        if not self._simple:
+            self._c.record(self.entry)
+            return self._completion
+        for kind in (Owed.CLOSE, Owed.CLOSE):
+            self._owe(kind)
+        self._c.forward(wire.close_message(b"S", b"") + wire.close_message(b"P", b""))
+        sync = Reply(Owed.SYNC)
+        sync.write = self
+        self._sync(sync)
+        return DROP
+
+    def _objection(self) -> bytes:
+        """The ErrorResponse that the statement is undone with; empty where it stays."""
+        if self._counted is not None and self._counted.over:
+            return self._counted.over
+        limits, policy = self._c.limits, self._c.gate.policy
+        if limits is None or limits.affected_rows is None:
+            return b""
+        if self._suspended and self._first and not self._written:
+            return self._c.exceeded(self.entry, affected_rows_over_limit.uncounted(policy))
+        written = max(self._written, _told(self.entry.command_tag))
+        if written <= limits.affected_rows:
+            return b""
+        return self._c.exceeded(self.entry, affected_rows_over_limit.exceeded(policy, written))
+
+    def _undo(self, error: bytes) -> None:
+        self._c.record(self.entry)
+        self._c.replies.owe(Reply(Owed.BIND, rejection=error))
+        self._c.forward(wire.bind_message(b"", self._c.refused_text))
+        if self._simple:
+            self._sync(Reply(Owed.SYNC))
+        else:
+            self._c.phase = Phase.DISCARDING
+
+    def _sync(self, reply: Reply) -> None:
+        """End the Query: what the agent sent behind it may follow."""
+        self._c.replies.owe(reply)
+        self._c.names.next_segment()
+        self._c.pipeline_open = False
+        self._c.segment_reads = True
+        if self._c.agent_frames.mid_copy_data:
+            self._c.late_sync = True
+        else:
+            self._c.forward(wire.SYNC)
+
+
+def _ask_once(name: bytes) -> bytes:
+    """Run the prepared question ``name`` through a portal of the same name, and drop that."""
+    return wire.bind_message(name, name) + wire.execute_message(name) + wire.close_message(b"P", name)
+
+
+def _number(answer: Answer) -> int:
+    """The sum in the answer; 0 where there is no table at all."""
+    value = wire.decode_row(answer.rows[0])[0] if answer.rows else None
+    return int(value or b"0")
+
+
+def _told(tag: str | None) -> int:
+    """The rows written, by the command tag."""
+    words = (tag or "").split()
+    return int(words[-1]) if words and words[0] in _COUNTING_TAGS and words[-1].isdecimal() else 0
