@@ -27,6 +27,7 @@ from policy.model import Halt, Policy, RuleLevel, StatementClass, Violation
 from policy.names import Names
 from policy.resolve import Answer
 from policy.rules.columns_by_catalog import HiddenColumns
+from policy.rules.relation_not_allowed import is_allowed
 
 NAME = "insert-missing-not-null"
 DEFAULT = RuleLevel.REJECT
@@ -47,7 +48,9 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
         if answer.answer is not Answer.RESOLVED or len(answer.relations) != 1:
             continue
         (relation,) = answer.relations
-        missing = [] if _is_supplied(relation) else list(_missing(write, relation))
+        # Of a relation that is not open, nothing is told.
+        judged = is_allowed(relation.qualified, policy) and not _is_supplied(relation)
+        missing = list(_missing(write, relation)) if judged else []
         if missing:
             position = write.position or facts.start
             yield _violation(relation, missing, position, HiddenColumns(names, policy), policy)

@@ -27,6 +27,7 @@ from policy.facts import Facts, RelationRef, Use
 from policy.model import Policy, RuleLevel, Violation
 from policy.names import Names, QualifiedName
 from policy.rules.function_not_allowed import is_function_allowed
+from policy.rules.relation_not_allowed import is_allowed
 
 NAME = "side-effect-function"
 DEFAULT = RuleLevel.OFF
@@ -52,6 +53,8 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
         return
     for answer in names.resolve(facts).relations:
         for relation in answer.relations:
+            if not is_allowed(relation.qualified, policy):
+                continue  # relation-not-allowed says so, and nothing else is told of it
             for called in sorted(set(_set_off(answer.ref, relation, names.catalog))):
                 if called.schema != PG_CATALOG and not is_function_allowed(called, names.catalog, policy):
                     yield _violation(answer.ref, relation, called, policy)

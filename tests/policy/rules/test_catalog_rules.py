@@ -374,6 +374,11 @@ class TestInserts:
     def test_what_is_complete_or_supplied_passes(self, sql: str) -> None:
         assert objections(sql, writer()) == []
 
+    def test_of_a_hidden_relation_nothing_is_told(self) -> None:
+        policy = writer(rules="{side-effect-function: reject}")
+        found = objections("INSERT INTO api_keys (id) VALUES (1)", policy)
+        assert rules_of(found) == {RELATION}
+
     def test_a_hidden_column_is_not_named(self) -> None:
         policy = writer(columns="{public.pay: {deny: [salary]}}")
         found = objection("INSERT INTO pay (employee_id) VALUES (1)", policy)

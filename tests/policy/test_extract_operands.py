@@ -1,0 +1,106 @@
+"""What the text tells of the types of arguments and operands."""
+
+from __future__ import annotations
+
+import pytest
+
+from policy.facts import Operand, OperandKind
+from policy.parse import parse
+
+OTHER = Operand(OperandKind.OTHER)
+UNTYPED = Operand(OperandKind.UNTYPED)
+PARAMETER = Operand(OperandKind.PARAMETER)
+
+
+def typed(name: str, schema: str | None = "pg_catalog") -> Operand:
+    return Operand(OperandKind.TYPED, name, schema)
+
+
+def column(position: int) -> Operand:
+    return Operand(OperandKind.COLUMN, position=position)
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("1", typed("int4")),
+        ("0", typed("int4")),
+        ("2147483648", typed("int8")),
+        ("9223372036854775808", typed("numeric")),
+        ("1.5", typed("numeric")),
+        ("1e3", typed("numeric")),
+        ("true", typed("bool")),
+        ("a IS NULL", typed("bool")),
+        ("a AND b", typed("bool")),
+        ("'x'", UNTYPED),
+        ("''", UNTYPED),
+        ("NULL", UNTYPED),
+        ("$1", PARAMETER),
+        ("$1::text", typed("text", None)),
+        ("'1'::int", typed("int4")),
+        ("x::public.mood", typed("mood", "public")),
+        ("'{1}'::int[]", OTHER),
+        ("b'1'", OTHER),
+        ("a", column(10)),
+        ("(t.a)", column(11)),
+        ('a COLLATE "C"', column(10)),
+        ("t.*", OTHER),
+        ("(a).b", OTHER),
+        ("a + 1", OTHER),
+        ("(SELECT 1)", OTHER),
+        ("lower(a)", Operand(OperandKind.CALL, "lower")),
+        ("s.lower(a)", Operand(OperandKind.CALL, "lower", "s")),
+        ("coalesce(a, '', NULL)", column(19)),
+        ("coalesce('', '')", UNTYPED),
+        ("coalesce(a, 1)", OTHER),
+        ("coalesce(1, 2)", typed("int4")),
+    ],
+)
+def test_arguments(argument: str, expected: Operand) -> None:
+    (facts,) = parse(f"SELECT f({argument})").statements
+    call = next(ref for ref in facts.functions if ref.name == "f")
+    assert call.operands == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("expression", "symbol", "expected"),
+    [
+        ("1 <~> 'x'", "<~>", (typed("int4"), UNTYPED)),
+        ("- $1", "-", (PARAMETER,)),
+        ("$1 IN (1, 2)", "=", (PARAMETER, typed("int4"))),
+        ("$1 IN (1, 1.5)", "=", (PARAMETER, OTHER)),
+        ("$1 BETWEEN 1 AND 2", ">=", (PARAMETER, typed("int4"))),
+        ("$1 LIKE 'a%'", "~~", (PARAMETER, UNTYPED)),
+        ("$1 = ANY ('{1}')", "=", ()),
+        ("$1 IN (SELECT 1)", "=", ()),
+    ],
+)
+def test_sides_of_operators(expression: str, symbol: str, expected: tuple[Operand, ...]) -> None:
+    (facts,) = parse(f"SELECT {expression}").statements
+    assert [ref.operands for ref in facts.operators if ref.symbol == symbol][:1] == [expected]
+
+
+def test_named_and_variadic_arguments_tell_nothing() -> None:
+    for sql in ("SELECT f(a => 1)", "SELECT f(VARIADIC ARRAY[1])"):
+        assert parse(sql).statements[0].functions[0].operands == ()
+
+
+def test_what_is_nested_deeply_tells_nothing() -> None:
+    nested = "coalesce(" * 300 + "1" + ")" * 300
+    assert parse(f"SELECT f({nested})").statements[0].functions[0].operands == (OTHER,)
+
+
+@pytest.mark.parametrize(
+    ("expression", "makes"),
+    [
+        ("JSON_OBJECT('a': 1)", True),
+        ("JSON_ARRAY(1)", True),
+        ("JSON_ARRAY(SELECT 1)", True),
+        ("JSON_OBJECTAGG('a': 1)", True),
+        ("JSON_ARRAYAGG(1)", True),
+        ("JSON_SCALAR(1)", True),
+        ("to_json(1)", False),
+    ],
+)
+def test_constructors_of_json_are_noted(expression: str, makes: bool) -> None:
+    assert parse(f"SELECT {expression}").statements[0].makes_json is makes
