@@ -89,6 +89,7 @@ class ScriptedSession:
         self.overfull = False
         self.in_flight = False
         self.busy = False
+        self.watched = False
         self.waits = False
         self.cancellable = False
         self.was_lost = False
@@ -104,6 +105,9 @@ class ScriptedSession:
 
     def decided(self, ruling: object) -> list[Effect]:
         return self._answer(b"decided:" + cast("bytes", ruling))
+
+    def look(self, *, flowing: bool) -> list[Effect]:
+        return self._answer(b"look" if flowing else b"look: blocked")
 
     def cancelling(self) -> None:
         self.waits = True
@@ -124,6 +128,18 @@ class ScriptedSession:
 class ScriptedGate:
     def __init__(self, fails: bool = False) -> None:
         self.fails = fails
+        self.renewed: list[bool] = []
+
+    async def rule_surely(
+        self,
+        text: bytes,
+        names: PathNames,
+        judge_apart: Callable[[bytes, PathNames], Awaitable[bytes]],
+        *,
+        renew: bool,
+    ) -> bytes:
+        self.renewed.append(renew)
+        return await judge_apart(text, names)
 
     def rule_slowly(self, text: bytes, names: PathNames) -> bytes:
         assert names is NAMES
@@ -163,9 +179,10 @@ class Bench:
         frontend, backend_stream = frontend or Stream(), backend_stream or Stream()
         self.agent, self.server = frontend.transport, backend_stream.transport
         self.executor = ThreadPoolExecutor(1)
+        self.gate = ScriptedGate(gate_fails)
         self.relay = Relay(
             cast("Session", self.session),
-            gate=cast("Gate", ScriptedGate(gate_fails)),
+            gate=cast("Gate", self.gate),
             audit=self.audit,
             identity=IDENTITY,
             key=BackendKey(Endpoint("127.0.0.1", 5432), 4711, b"real"),
@@ -275,10 +292,11 @@ def test_the_gate_judges_what_a_decide_asks_for(play: Callable[..., None]) -> No
         await bench.settle()
         assert bench.session.seen == [b"ask", b"decided:text", b"decided:more"]
         assert bench.server.written == [b"text"]
+        assert bench.gate.renewed == [False, True]
 
     script = {
         b"ask": [Decide(b"text", NAMES)],
-        b"decided:text": [ToBackend(b"text"), Decide(b"more", NAMES)],
+        b"decided:text": [ToBackend(b"text"), Decide(b"more", NAMES, renew=True)],
     }
     play(scenario, script=script)
 
