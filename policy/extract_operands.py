@@ -70,6 +70,16 @@ def _call(_: Walk, fields: Fields, __: int) -> Operand:
     return Operand(OperandKind.CALL, names[-1], names[-2] if len(names) > 1 else None)
 
 
+def _operation(walk: Walk, fields: Fields, within: int) -> Operand:
+    if fields["kind"] not in _ONE_VALUE_EACH:
+        return _OTHER
+    names = strings(fields["name"])
+    sides = [operand(walk, fields[side], within) for side in ("lexpr", "rexpr") if side in fields]
+    return Operand(
+        OperandKind.OPERATION, names[-1], names[-2] if len(names) > 1 else None, sides=tuple(sides)
+    )
+
+
 def _same(known: Operand) -> _Reader:
     return lambda *_: known
 
@@ -88,8 +98,11 @@ _CONSTANTS: Final[Mapping[str, Operand]] = {
     "sval": _UNTYPED,
     "isnull": _UNTYPED,
 }
+_ONE_VALUE_EACH: Final = frozenset({"AEXPR_OP", "AEXPR_LIKE", "AEXPR_ILIKE"})
+"""Kinds of A_Expr whose value is what the operator named gives."""
 _READERS: Final[Mapping[str, _Reader]] = {
     "A_Const": _constant,
+    "A_Expr": _operation,
     "BoolExpr": _same(_BOOL),
     "BooleanTest": _same(_BOOL),
     "CoalesceExpr": _one_of("args"),

@@ -60,6 +60,8 @@ class OperandKind(StrEnum):
     COLUMN = "column"
     CALL = "call"
     """What a function returns; ``Operand.name`` is the function's."""
+    OPERATION = "operation"
+    """What an operator gives; ``Operand.name`` is its symbol, ``Operand.sides`` what it is given."""
     OTHER = "other"
 
 
@@ -71,6 +73,7 @@ class Operand:
     name: str | None = None
     schema: str | None = None
     position: int | None = None
+    sides: tuple[Operand, ...] = ()
 
 
 class CallKind(StrEnum):

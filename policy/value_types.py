@@ -48,6 +48,19 @@ _ACROSS: Final = frozenset({("S", "regclass"), ("D", "interval")})
 """The server's implicit casts from one category to a type of another (pg_cast.dat)."""
 _STRINGS: Final = frozenset(name for name, category in _CATEGORY.items() if category == "S")
 
+_BOOL: Final = QualifiedName(PG_CATALOG, "bool")
+_NUMBERS: Final = tuple(
+    QualifiedName(PG_CATALOG, name)
+    for name in ("int2", "int4", "int8", "numeric", "float4", "float8", "money")
+)
+_RECKONING: Final = frozenset({"+", "-", "*", "/", "%"})
+_COMPARING: Final = frozenset(
+    {"=", "<>", "!=", "<", ">", "<=", ">=", "~~", "!~~", "~~*", "!~~*", "~", "!~", "~*"}
+)
+"""Operators of pg_catalog that give a boolean whatever they are given; ``~`` does so with two sides."""
+_WITH_TEXT_UNLIKE: Final = frozenset({"jsonb", "tsvector", "tsquery", "V", "bytea"})
+"""What ``||`` makes something else of."""
+_UNTOLD: Final = QualifiedName("", "")
 _BYTEA: Final = QualifiedName(PG_CATALOG, "bytea")
 _RETURNED: Final[Mapping[tuple[QualifiedName, ...], str]] = {
     (TEXT,): """concat concat_ws format initcap left lpad md5 quote_ident quote_literal regexp_replace repeat
@@ -101,7 +114,27 @@ class ValueTypes:
             return type_named(operand.name, operand.schema, self._names)
         if operand.kind is OperandKind.CALL and operand.name is not None:
             return self._returned(operand.name, operand.schema)
+        if operand.kind is OperandKind.OPERATION and operand.name is not None:
+            return self._given(operand.name, operand.schema, operand.sides)
         return ()
+
+    def _given(
+        self, symbol: str, schema: str | None, sides: tuple[Operand, ...]
+    ) -> tuple[QualifiedName, ...]:
+        """What the built-in operator of ``symbol`` gives, where it surely is that one."""
+        if schema not in (None, PG_CATALOG) or any(
+            found.schema != PG_CATALOG for found in self._catalog.operators(symbol)
+        ):
+            return ()
+        if symbol in _COMPARING and len(sides) == 2:
+            return (_BOOL,)
+        typed = [side for side in sides if side.kind is not OperandKind.UNTYPED]
+        kinds = {_CATEGORY.get(each) for side in typed for each in self._possible(side) or (_UNTOLD,)}
+        if not kinds or None in kinds:
+            return ()
+        if symbol in _RECKONING and kinds == {"N"}:
+            return _NUMBERS
+        return (TEXT,) if symbol == "||" and "S" in kinds and not kinds & _WITH_TEXT_UNLIKE else ()
 
     def _returned(self, name: str, schema: str | None) -> tuple[QualifiedName, ...]:
         if schema not in (None, PG_CATALOG):

@@ -101,6 +101,12 @@ OPERANDS = (
     "s.subm",
     "(i4 + 1)",
     "(i4 IS NULL)",
+    "(i4 * num)",
+    "(i4 - (i8 * 2))",
+    "(dat - dat)",
+    "(dat - 1)",
+    "(nam >= 'a')",
+    "(txt ^@ 'a')",
     "t",
 )
 SOURCES = "t, (SELECT txt AS sub, mood AS subm FROM t) s"
