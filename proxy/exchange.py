@@ -15,25 +15,32 @@ class Answer(NamedTuple):
 
     ``rows`` are the bodies of DataRow messages, ``error`` the body of an ErrorResponse. ``skipped`` is True
     where an earlier message of the pipeline failed and the server read past the question. ``ready`` is the
-    transaction status where the exchange ended with ReadyForQuery.
+    transaction status where the exchange ended with ReadyForQuery. ``late`` is True where it took longer than
+    it might: what was asked may have been cancelled.
     """
 
     rows: tuple[bytes, ...] = ()
     error: bytes | None = None
     skipped: bool = False
     ready: bytes | None = None
+    late: bool = False
 
 
 class Exchange:
-    """One question under way. ``done`` is called once and returns the bytes the agent is to read instead."""
+    """One question under way. ``done`` is called once and returns the bytes the agent is to read instead.
 
-    __slots__ = ("done", "error", "ready", "rows")
+    ``limit_s`` is how long any one of its replies may take, in seconds; None for as long as a statement may.
+    """
 
-    def __init__(self, done: Callable[[Answer], bytes]) -> None:
+    __slots__ = ("done", "error", "late", "limit_s", "ready", "rows")
+
+    def __init__(self, done: Callable[[Answer], bytes], limit_s: float | None = None) -> None:
         self.done = done
+        self.limit_s = limit_s
+        self.late = False
         self.rows: list[bytes] = []
         self.error: bytes | None = None
         self.ready: bytes | None = None
 
     def finish(self, *, skipped: bool = False) -> bytes:
-        return self.done(Answer(tuple(self.rows), self.error, skipped, self.ready))
+        return self.done(Answer(tuple(self.rows), self.error, skipped, self.ready, self.late))

@@ -7,12 +7,12 @@ failed by itself. How the question is put is ``pricing``'s, what the answer mean
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from proxy.conversation import DROP, Conversation, Held
 from proxy.effects import AuditEntry
 from proxy.exchange import Answer, Exchange
-from proxy.gate import Price, Ruling
+from proxy.gate import Price, Priced, Ruling
 from proxy.phase import Phase
 from proxy.pricing import Asked, as_own_error, ask_for_bind, ask_for_query
 from proxy.replies import Owed, Reply
@@ -22,6 +22,11 @@ from proxy.wire.frames import HEADER
 
 if TYPE_CHECKING:
     from proxy.agent_side import AgentSide
+
+
+EXPLAIN_S: Final = 1.0
+"""How long the server may plan a statement before it counts as unpriceable: planning runs functions."""
+_CANCELED: Final = "57014"
 
 
 class Prices:
@@ -53,7 +58,7 @@ class Prices:
             return DROP
         if answer.error is not None:
             return self._query_failed(ruling, entry, answer)
-        refusal, price = self._c.gate.priced(ruling, answer.rows, (), self._c.clock())
+        refusal, price = self._priced(ruling, answer, ())
         if refusal is not None:
             self._c.forward(self._agent.refuse_query(refusal))
         else:
@@ -63,7 +68,7 @@ class Prices:
 
     def _query_failed(self, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
         """EXPLAIN's error is the statement's own; the status after it is what the server says."""
-        error = self._own_error(ruling, entry, answer)
+        error = self._failure(ruling, entry, answer, "simple")
         if answer.ready is not None:
             return error + wire.encode_ready(answer.ready)
         # Inside an open pipeline the server now reads up to a Sync, as it would not after a failed Query: the
@@ -94,8 +99,8 @@ class Prices:
             return DROP
         if answer.error is not None:
             self._c.phase = Phase.DISCARDING
-            return self._own_error(ruling, entry, answer, message.statement)
-        refusal, price = self._c.gate.priced(ruling, answer.rows, types, self._c.clock())
+            return self._failure(ruling, entry, answer, "extended", message.statement)
+        refusal, price = self._priced(ruling, answer, types)
         if refusal is not None:
             self._c.forward(self._agent.refuse_bound(refusal))
         else:
@@ -106,7 +111,7 @@ class Prices:
     def _ask(self, asked: Asked, done: Callable[[Answer], bytes]) -> bytes:
         """Hold the message at hand; the messages that take its place are a question of ours."""
         self._c.waiting = Held(self._agent.this_frame())
-        exchange = Exchange(done)
+        exchange = Exchange(done, EXPLAIN_S)
         for owed in asked.owed:
             self._c.replies.owe(Reply(owed, exchange=exchange))
         return asked.messages
@@ -116,10 +121,21 @@ class Prices:
         held, self._c.waiting = self._c.waiting, None
         return held.frame if held is not None else DROP
 
-    def _own_error(self, ruling: Ruling, entry: AuditEntry, answer: Answer, statement: bytes = b"") -> bytes:
+    def _priced(self, ruling: Ruling, answer: Answer, types: tuple[int, ...]) -> Priced:
+        if answer.late:
+            return Priced(self._c.gate.unpriced(ruling), None)
+        return self._c.gate.priced(ruling, answer.rows, types, self._c.clock())
+
+    def _failure(
+        self, ruling: Ruling, entry: AuditEntry, answer: Answer, protocol: str, statement: bytes = b""
+    ) -> bytes:
+        """What the agent reads where EXPLAIN failed: by itself, or because it took too long."""
         if ruling.question is None or answer.error is None:
             raise TypeError("an error without a question")
-        entry.sqlstate = wire.decode_fields(answer.error).get("sqlstate")
+        sqlstate = wire.decode_fields(answer.error).get("sqlstate")
+        if answer.late and sqlstate == _CANCELED:
+            return self._c.rejection(self._c.gate.unpriced(ruling), protocol)
+        entry.sqlstate = sqlstate
         self._c.record(entry)
         return as_own_error(answer.error, ruling.question, self._c.question_name, statement)
 

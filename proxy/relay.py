@@ -26,6 +26,8 @@ from proxy.stream import StreamClosedError, TransportStream
 _TERMINATE: Final = b"X\0\0\0\x04"
 _LINGER_S: Final = 5.0
 """How long what was written last may take to leave before a connection is cut."""
+_LOOK_S: Final = 0.25
+"""How often a busy session is looked at, in seconds."""
 _CANCEL_S: Final = 10.0
 """How long PostgreSQL may take to deal with a CancelRequest."""
 
@@ -84,6 +86,9 @@ class Relay:
         self._ending = False
         self._draining = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._watched = session.watched
+        self._watch: asyncio.TimerHandle | None = None
+        self._agent_full = False
 
     def start(self, frontend: TransportStream, backend_stream: TransportStream, greeting: bytes) -> None:
         """Take both connections over from the handshake; ``greeting`` ends it towards the agent.
@@ -139,6 +144,7 @@ class Relay:
 
     def frontend_full(self, full: bool) -> None:
         """The agent reads more slowly than the server sends (or has caught up)."""
+        self._agent_full = full
         if self._ending:
             return
         if full:
@@ -213,6 +219,8 @@ class Relay:
         for effect in effects:
             if isinstance(effect, ToBackend):
                 self._backend.transport.write(effect.data)
+                if self._watched and self._watch is None:
+                    self._watch = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
             elif isinstance(effect, ToFrontend):
                 self._frontend.transport.write(effect.data)
             elif isinstance(effect, Record):
@@ -223,6 +231,19 @@ class Relay:
                 self._spawn(self._cancel_running())
             else:
                 self._close(effect.reason, abandoned=effect.abandoned)
+
+    def _look(self) -> None:
+        """Have the session see whether the server takes too long, and again while it is busy."""
+        self._watch = None
+        if self._ending:
+            return
+        try:
+            self._carry_out(self._session.look(flowing=not self._agent_full))
+        except Exception as error:
+            self._surprised(error)
+            return
+        if self._session.busy and self._watch is None:
+            self._watch = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

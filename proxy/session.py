@@ -20,6 +20,7 @@ from proxy.gate import Gate, Ruling
 from proxy.phase import Phase
 from proxy.prepared import TooManyNames
 from proxy.server_side import ServerSide
+from proxy.watchdog import Watchdog
 from proxy.wire.frames import FramingError
 from proxy.wire.frontend import MalformedMessage
 
@@ -40,6 +41,7 @@ class Session:
         self._c = Conversation(gate, identity, path, nonce=nonce, clock=clock, message_bytes=message_bytes)
         self._agent = AgentSide(self._c)
         self._server = ServerSide(self._c)
+        self._watchdog = Watchdog(self._c)
 
     @property
     def status(self) -> bytes:
@@ -65,6 +67,11 @@ class Session:
     def busy(self) -> bool:
         """True while the server owes a reply to anybody, ourselves included."""
         return bool(self._c.replies.queue)
+
+    @property
+    def watched(self) -> bool:
+        """True where ``look`` should be called every now and then while the session is busy."""
+        return self._watchdog.watches
 
     @property
     def cancellable(self) -> bool:
@@ -121,6 +128,13 @@ class Session:
             return self._c.effects
         self._c.forward(held.frame if replacement is None else replacement)
         self._agent.advance()
+        return self._c.effects
+
+    def look(self, *, flowing: bool) -> list[Effect]:
+        """See whether the server takes too long; ``flowing`` is False while the agent does not read."""
+        self._c.effects = []
+        if not self._c.closed:
+            self._watchdog.look(flowing=flowing)
         return self._c.effects
 
     def cancelling(self) -> None:

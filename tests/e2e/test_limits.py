@@ -28,7 +28,16 @@ BOUNDED = (
     + "multiple: judged\nlimits: {result_rows: 100, affected_rows: 10}\n"
 )
 RETURNING = WRITER.replace("name: writer", "name: returning") + "limits: {result_rows: 100}\n"
+PRICED = (
+    WRITER.replace("name: writer", "name: priced").replace("builtin-safe", "builtin-safe, public.slow_plan")
+    + "cost: {max_total_cost: 100000}\n"
+)
+WATCHED = (WRITER.replace("name: writer", "name: watched") + "limits: {statement_timeout: 300ms}\n").replace(
+    "builtin-safe", "builtin-safe, public.lift"
+)
 SCHEMA = """
+CREATE FUNCTION slow_plan(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM pg_catalog.pg_sleep(8); RETURN n; END $$;
 CREATE TABLE things (id int PRIMARY KEY, n int NOT NULL DEFAULT 0, owner int);
 CREATE TABLE parts (id int PRIMARY KEY,
   thing int REFERENCES things ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED);
@@ -39,6 +48,7 @@ CREATE FUNCTION follow() RETURNS trigger LANGUAGE plpgsql AS
 CREATE TRIGGER follow AFTER INSERT ON watched FOR EACH ROW EXECUTE FUNCTION follow();
 INSERT INTO things SELECT g FROM generate_series(1, 1000) g;
 INSERT INTO parts SELECT g, 1 FROM generate_series(1, 50) g;
+CREATE FUNCTION lift() RETURNS text LANGUAGE sql AS $$ SELECT set_config('statement_timeout', '0', false) $$;
 GRANT ALL ON things, parts, watched, trail TO shop_app;
 GRANT SELECT ON things TO shop_ro;
 """
@@ -49,7 +59,13 @@ ENOUGH = "SELECT g FROM generate_series(1, 10000) AS g"
 @pytest.fixture(scope="module")
 def proxy(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
     folder = tmp_path_factory.mktemp("limits")
-    policies = {"limited": LIMITED, "bounded": BOUNDED, "returning": RETURNING}
+    policies = {
+        "limited": LIMITED,
+        "bounded": BOUNDED,
+        "returning": RETURNING,
+        "priced": PRICED,
+        "watched": WATCHED,
+    }
     audit = {"path": str(folder / "audit.jsonl"), "statements": "full"}
     with postgres.database() as database:
         database.execute(SCHEMA)
@@ -461,3 +477,37 @@ def test_the_audit_has_one_line_for_a_statement_that_went_over(
     assert told(long) == [("reject", RESULT, "57014", None)]
     assert told(wide) == [("reject", AFFECTED, "57014", "UPDATE 12")]
     assert told(narrow) == [("allow", None, None, "UPDATE 3")]
+
+
+# --- time ---
+
+
+@both
+def test_a_statement_that_cannot_be_planned_in_time_is_unpriceable(
+    proxy: RunningProxy, database: Database, extended: bool
+) -> None:
+    sql = "SELECT id FROM things WHERE id = slow_plan(7)"
+    with psycopg.connect(**proxy.parameters("priced"), autocommit=True) as connection:
+        agent = Agent(connection)
+        for transaction in (False, True):
+            if transaction:
+                agent.run("BEGIN", extended)
+            result = agent.run(sql, extended)
+            assert (outcome(result), field(result, "SOURCE_FUNCTION")) == ("54001", "unpriceable")
+            assert agent.status == ("INERROR" if transaction else "IDLE")
+        assert outcome(agent.run("SELECT 1", extended)) == "25P02"
+        agent.run("ROLLBACK", extended)
+        usable(agent)
+    assert sql not in database.executed()
+
+
+def test_what_outlasts_the_servers_own_timeout_is_cancelled(proxy: RunningProxy) -> None:
+    with psycopg.connect(**proxy.parameters("watched"), autocommit=True) as connection:
+        agent = Agent(connection)
+        assert field(agent.run("SELECT pg_sleep(8)", False), "MESSAGE_PRIMARY").endswith("statement timeout")
+        assert rows(agent.run("SELECT lift()", False)) == [["0"]]
+        for extended in (False, True):
+            result = agent.run("SELECT pg_sleep(8)", extended)
+            assert outcome(result) == "57014"
+            assert field(result, "MESSAGE_PRIMARY").endswith("user request")
+            usable(agent)
