@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policy.catalog_names import SessionNames
 from policy.decision import Allow, Decision, Reject
 from policy.facts import (
     CopyEnd,
@@ -103,12 +104,12 @@ class ScriptedGate(Gate):
     def __init__(self, decisions: Mapping[str, Decision] | None = None) -> None:
         super().__init__(POLICY, "agent", 1 << 20)
         self.decisions = decisions or {}
-        self.asked: list[tuple[bytes, PathNames]] = []
+        self.asked: list[tuple[bytes, SessionNames]] = []
 
-    def rule(self, text: bytes, names: PathNames) -> Ruling | None:
+    def rule(self, text: bytes, names: SessionNames) -> Ruling | None:
         return None if b"slow" in text else self.rule_slowly(text, names)
 
-    def rule_slowly(self, text: bytes, names: PathNames) -> Ruling:
+    def rule_slowly(self, text: bytes, names: SessionNames) -> Ruling:
         self.asked.append((text, names))
         sql = text.decode()
         decision = self.decisions.get(sql) or (refuse(sql) if "bad" in sql else allow(sql))
