@@ -128,6 +128,8 @@ class ServerSide:
             raise LookupError("the server ran what it had to refuse")
         step = _STEPS.get((head.kind, kind))
         if step is None:
+            if kind in _ROWS and self._c.muted:
+                return DROP
             if kind in _ROWS and head.counted is not None:
                 return self._on_row_over(kind, data, head, head.counted)
             raise LookupError(f"message {chr(kind)!r} does not answer {head.kind.value}")
@@ -237,6 +239,9 @@ class ServerSide:
     def _watch(self, head: Reply, limits: RunLimits) -> None:
         """Have the row given that makes the result which comes next too long."""
         frames, counted = self._c.server_frames, head.counted
+        if self._c.muted:
+            frames.watch(frames.rows, None)
+            return
         if counted is None:
             frames.watch(None, None)
             return

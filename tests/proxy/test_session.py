@@ -150,6 +150,7 @@ class Played:
             elif isinstance(effect, Close):
                 self.closes.append(effect)
             else:
+                assert isinstance(effect, Decide)
                 self.decides.append(effect)
 
     def errors(self) -> list[dict[str, str]]:
