@@ -13,7 +13,7 @@ from policy.names import PathNames
 from proxy import backend
 from proxy.audit import ConnectionIdentity
 from proxy.backend import BackendError, Endpoint
-from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
+from proxy.effects import AuditEntry, CancelRunning, Close, Decide, Effect, Record, ToBackend, ToFrontend
 from proxy.gate import Gate
 from proxy.relay import BackendKey, Relay
 from proxy.session import Session
@@ -167,10 +167,12 @@ class Bench:
         script: dict[bytes, list[Effect] | Exception] | None = None,
         *,
         gate_fails: bool = False,
+        watched: bool = False,
         frontend: Stream | None = None,
         backend_stream: Stream | None = None,
     ) -> None:
         self.session = ScriptedSession(script or {})
+        self.session.watched = watched
         self.audit = Audit()
         self.ended: list[Relay] = []
         self.cancels: list[tuple[int, bytes]] = []
@@ -517,3 +519,50 @@ def test_a_cancel_request_with_nothing_to_cancel_goes_nowhere(play: Callable[...
         assert bench.agent.state == "closed"
 
     play(scenario)
+
+
+def test_what_the_session_cancels_is_cancelled_and_told_back(play: Callable[..., None]) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.session.busy = True
+        bench.cancel_gate.clear()
+        bench.server.receive(b"too much")
+        await bench.settle()
+        assert bench.cancels == [(4711, b"real")]
+        assert (bench.session.waits, bench.agent.reading) == (True, False)
+        bench.cancel_gate.set()
+        await bench.settle()
+        assert (bench.session.waits, bench.agent.reading) == (False, True)
+        assert bench.server.written == [b"next"]
+
+    play(scenario, script={b"too much": [CancelRunning()], b"cancelled": [ToBackend(b"next")]})
+
+
+def test_what_has_ended_meanwhile_is_not_cancelled(play: Callable[..., None]) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.server.receive(b"too much")
+        await bench.settle()
+        assert (bench.cancels, bench.server.written) == ([], [b"next"])
+
+    play(scenario, script={b"too much": [CancelRunning()], b"cancelled": [ToBackend(b"next")]})
+
+
+def test_a_busy_session_is_looked_at_until_it_is_not(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.relay._LOOK_S", 0.001)
+
+    async def scenario(bench: Bench) -> None:
+        bench.session.busy = True
+        bench.agent.receive(b"ask")
+        await bench.settle()
+        assert b"look" in bench.session.seen
+        bench.relay.frontend_full(True)
+        await bench.settle()
+        assert bench.session.seen[-1] == b"look: blocked"
+        bench.session.busy = False
+        await bench.settle()
+        looks = len(bench.session.seen)
+        await bench.settle()
+        assert len(bench.session.seen) == looks
+
+    play(scenario, script={b"ask": [ToBackend(b"ask")]}, watched=True)
