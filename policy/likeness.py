@@ -18,10 +18,10 @@ from policy.normal import Level
 from policy.repair import Attempt, Finding, assigned, readings, replacements
 from policy.terms import Form
 
-ALIKE: Final = 0.75
+ALIKE: Final = 0.8
 """The mean likeness of relations, conditions and items from which a statement is taken for the same one."""
 ALIKE_EACH: Final = 0.5
-"""What each of the three must reach as well."""
+"""What each of them must reach as well."""
 MAX_FEATURES: Final = 64
 """Select items, assignments or conditions of a statement that are compared."""
 MAX_LIKELY: Final = 8
@@ -31,15 +31,17 @@ MAX_LIKELY: Final = 8
 def recognisable(first: Attempt, finding: Finding, second: Attempt) -> bool:
     """True when ``second`` is ``first`` spelt anew, mended or not, rather than other work on its tables.
 
-    Three overlaps are taken: of relations, of conditions, of what is selected, assigned or inserted; each is
-    the share of common members in the larger set, 1 where both are empty. The faulty names count as whatever
-    stands for them, in the select list only if that was offered or is like them. Recognised is what reaches
-    ``ALIKE_EACH`` in each and ``ALIKE`` in their mean, and holds no expression to constants that the first
-    does not have: the same statement about another row is another statement.
+    Three overlaps are taken: of relations, of conditions (less those that only join), of what is selected,
+    assigned or inserted. Each is the share of common members in the larger set, and says nothing where both
+    are empty. The faulty names count as whatever stands for them, in the select list only if that was offered
+    or is like them. Recognised is what reaches ``ALIKE_EACH`` in each and ``ALIKE`` in their mean, and holds
+    no expression to constants that the first does not have: the same statement about another row is another
+    statement.
     """
     if not first.readable:
         return _share_words(first.words, second.words) >= ALIKE_EACH
-    if not first.decided:
+    if not first.decided or not first.levels or not second.levels:
+        # Nothing to measure: BEGIN, EXECUTE, or too large a statement.
         return first.digest == second.digest
     return _does_the_same(first, second) and _reads_alike(first, finding, second)
 
@@ -70,17 +72,29 @@ def _alike(reading: Sequence[Level], first: Attempt, finding: Finding, second: A
     replaced = replacements(first, finding, second) or {}
     before = {replaced.get(name, name) for name, _ in first.relations}
     after = {name for name, _ in second.relations}
-    shares = (
-        len(before & after) / max(len(before), len(after), 1) if before or after else 1.0,
-        _share(ours, theirs),
-        # An UPDATE that comes back as a DELETE assigns nothing.
-        _share(mine, its) if second.statement_class is first.statement_class else 1.0,
-    )
-    return min(shares) >= ALIKE_EACH and sum(shares) / len(shares) >= ALIKE
+    # An UPDATE that comes back as a DELETE assigns nothing.
+    other_write = first.writes and second.statement_class is not first.statement_class
+    measured = [len(before & after) / max(len(before), len(after))] if before or after else []
+    measured += [_share(ours, theirs)] if ours or theirs else []
+    measured += [_share(mine, its)] if (mine or its) and not other_write else []
+    return len(measured) > 1 and min(measured) >= ALIKE_EACH and sum(measured) / len(measured) >= ALIKE
 
 
 def _conditions(forms: Sequence[Level]) -> list[Form]:
-    return [c for lvl in forms for c in (*lvl.where, *lvl.having, *(o[2] for o in lvl.outer))][:MAX_FEATURES]
+    """What filters; what joins is as good as said by the relations."""
+    every = (
+        condition
+        for level in forms
+        for conditions in (level.where, level.having, *(joined[2] for joined in level.outer))
+        for condition in conditions
+    )
+    return [condition for condition in every if not _joins(condition)][:MAX_FEATURES]
+
+
+def _joins(condition: Form) -> bool:
+    return condition[0] in ("using", "natural") or (
+        condition[0] == "op" and condition[2][:1] == condition[3][:1] == ("col",)
+    )
 
 
 def _items(forms: Sequence[Level]) -> list[Form]:
@@ -95,8 +109,6 @@ def _selected(level: Level) -> Iterator[Form]:
 
 
 def _share(ours: Sequence[Form], theirs: Sequence[Form]) -> float:
-    if not ours and not theirs:
-        return 1.0
     reasoning = Reasoning()
     left = list(theirs)
     common = 0

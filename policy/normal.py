@@ -362,17 +362,16 @@ class _Reader:
         rest: Form = ()
         if conflict:
             rest = ("conflict", conflict["action"], self._terms.conjuncts(conflict.get("whereClause"), scope))
-        shown = (
-            self._generic({k: conflict[k] for k in ("infer", "targetList") if k in conflict}, scope),
-            self._generic({"cols": fields.get("cols", [])}, scope),
-        )
+        names = tuple(column["ResTarget"].get("name", "") for column in fields.get("cols", ()))
+        conflicts = {k: conflict[k] for k in ("infer", "targetList") if k in conflict}
+        shown = (("cols", *names), self._generic(conflicts, scope), self._returning(fields, scope))
         return self._write(
             "insert",
             scope,
             sources,
             items=items,
             rest=rest,
-            shown=(*shown, self._returning(fields, scope)),
+            shown=shown,
         )
 
     def _returning(self, fields: Fields, scope: Scope) -> Form:

@@ -290,14 +290,9 @@ def assigned(level: Level) -> Iterator[Form]:
     if level.action == "insert":
         for source in level.sources:
             if source[:2] == ("rows", "select"):
-                names = _insert_columns(level)
+                names = level.shown[0][1:]
                 for place, value in enumerate(source[2][1].items):
                     yield ("set", names[place] if place < len(names) else place, value)
-
-
-def _insert_columns(level: Level) -> tuple[str, ...]:
-    columns_of = dict(level.shown[1][1:]).get("cols", ("list",))
-    return tuple(dict(target[2][1:]).get("name", "") for target in columns_of[1:])
 
 
 def _distinct_for_limit(first: Attempt, finding: Finding, second: Attempt) -> Halt | None:

@@ -323,6 +323,11 @@ def test_a_respelt_repair_is_known_on_another_connection(talk: Talk, second: str
         ("SELECT custmer_id FROM orders LIMIT 1", "custmer_id", "SELECT customer_id FROM orders LIMIT 1"),
         (SELECT, "o.totl", f"{SELECT_MENDED} LIMIT 50"),
         (
+            "SELECT a.nme FROM a LEFT JOIN b ON true LEFT JOIN c ON a.i = c.i AND c.k = 1",
+            "a.nme",
+            "SELECT x.name FROM a x LEFT JOIN b ON true LEFT JOIN c ON c.i = x.i AND c.k = 1",
+        ),
+        (
             SELECT,
             "o.totl",
             "SELECT x.id, x.total, y.name FROM customers y, orders x "
@@ -350,6 +355,29 @@ def test_a_read_of_something_else_is_no_answer(look: str) -> None:
     before, finding = refused(SELECT, "o.totl", ("o.total",))
     assert recognisable(before, finding, made(SELECT_MENDED))
     assert not recognisable(before, finding, made(look))
+
+
+def test_a_statement_with_nothing_to_measure_is_known_by_its_text() -> None:
+    first, finding = refused("EXECUTE p (1)", sqlstate="42804")
+    assert recognisable(first, finding, made("EXECUTE  p(1)"))
+    assert not recognisable(first, finding, made("EXECUTE p (2)"))
+    assert not recognisable(first, finding, made("BEGIN"))
+    first, finding = refused("SELECT nextval('orders_id_seq')", sqlstate="42P01")
+    for other in ("BEGIN", "SHOW search_path", "SELECT id, email INTO copied FROM customers"):
+        assert not recognisable(first, finding, made(other))
+
+
+def test_a_part_of_a_summary_is_another_statement() -> None:
+    first, finding = refused("SELECT stauts, count(*) FROM orders GROUP BY 1", "stauts", ("status",))
+    assert recognisable(first, finding, made("SELECT status, count(*) FROM orders GROUP BY 1"))
+    assert not recognisable(first, finding, made("SELECT count(*) FROM orders"))
+    assert not recognisable(first, finding, made("SELECT status FROM orders LIMIT 5"))
+
+
+def test_a_delete_with_an_updates_conditions_is_known(talk: Talk) -> None:
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    delete = "DELETE FROM inventory i WHERE i.warehouse = 'leeds' AND i.product_id = 5"
+    assert talk.halt(delete, on=AWAY) is Halt.CLASS_CHANGED
 
 
 def test_half_of_the_conditions_and_half_of_the_columns_are_another_statement() -> None:
