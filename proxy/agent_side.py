@@ -12,7 +12,7 @@ from policy.decision import Allow, Decision, Reject
 from policy.facts import QueryString, SessionAction, SessionRef
 from policy.model import RepairTerms, StatementClass, Violation
 from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError, Unanswered
-from proxy.effects import AuditEntry, Decide
+from proxy.effects import AuditEntry
 from proxy.gate import Price, Ruling
 from proxy.limits import Meter
 from proxy.phase import LEGAL, Action, Phase
@@ -94,7 +94,7 @@ class AgentSide:
             and self._c.waiting is not waiting
             and self._c.waiting.text is not None
         ):
-            self._c.effects.append(Decide(self._c.waiting.text, self._c.paths))
+            self._c.ask_ruling(self._c.waiting.text)
         if ending is not None:
             self._c.end(ending.reason, ending.sqlstate)
 
@@ -139,7 +139,7 @@ class AgentSide:
             return write.query(told, () if ruling.plain else self._apply(ruling))
         self._c.pipeline_open = False
         self._c.segment_reads = True
-        reply = Reply(Owed.QUERY, entry, notice=told)
+        reply = Reply(Owed.QUERY, entry, ruling=ruling, notice=told)
         if self._c.owe(reply):
             if not ruling.plain:
                 reply.changes = self._apply(ruling)
@@ -216,7 +216,7 @@ class AgentSide:
                 refused.changes = (self._c.names.forget(name),)
             self._c.phase = Phase.DISCARDING
             return wire.parse_message(name, self._c.refused_text)
-        reply = Reply(Owed.PARSE, name=name, notice=ruling.notice)
+        reply = Reply(Owed.PARSE, ruling=ruling, name=name, notice=ruling.notice)
         if self._c.replies.owe(reply):
             reply.changes = (self._c.names.prepare(name, Prepared(ruling, message.types)),)
         return None
@@ -256,7 +256,7 @@ class AgentSide:
         return not self._prices.must_ask(ruling) or self._prices.price_held(ruling, types) is not None
 
     def owe_bind(self, name: bytes, ruling: Ruling, price: Price | None) -> None:
-        reply = Reply(Owed.BIND, notice=b"" if price is None else price.notice)
+        reply = Reply(Owed.BIND, ruling=ruling, notice=b"" if price is None else price.notice)
         if self._c.replies.owe(reply):
             meter = None if self._c.limits is None else Meter()
             reply.changes = (self._c.names.open(name, Portal(ruling, price, meter)),)
@@ -299,7 +299,7 @@ class AgentSide:
             write = HeldWrite(self._c, ruling, entry, counted)
             frame = data[self._c.agent_frames.start : end]
             return write.execute(frame, portal, () if ruling.plain else self._apply(ruling))
-        reply = Reply(Owed.EXECUTE, entry)
+        reply = Reply(Owed.EXECUTE, entry, ruling=ruling)
         if self._c.owe(reply):
             if not ruling.plain:
                 reply.changes = self._apply(ruling)
@@ -391,8 +391,13 @@ class AgentSide:
         return DROP
 
     def _rule(self, text: bytes) -> Ruling | None:
-        known = self._c.cache.get(text)
-        return known if known is not None else self._c.gate.rule(text, self._c.paths)
+        """The ruling on ``text``, None where it has to be worked out away from here."""
+        conversation = self._c
+        conversation.keep_up()
+        if conversation.schema_outdated:
+            return None
+        known = conversation.cache.get(text)
+        return known if known is not None else conversation.gate.rule(text, conversation.scope)
 
     def _hold(self, data: bytes, end: int, text: bytes, complete: Callable[[Ruling], bytes | None]) -> bytes:
         """Keep the message back until its ruling is there."""
@@ -405,8 +410,10 @@ class AgentSide:
         return frames.data[frames.start : frames.end] if self._c.frame is None else self._c.frame
 
     def _again(self, ruling: Ruling) -> Ruling | None:
-        """The ruling on a prepared statement now: on another path the server resolves its names anew."""
-        return ruling if ruling.names == self._c.paths else self._rule(ruling.text)
+        """The ruling on a prepared statement now: on another path or schema its names may mean others."""
+        self._c.keep_up()
+        current = ruling.names == self._c.scope and not self._c.schema_outdated
+        return ruling if current else self._rule(ruling.text)
 
     def _check_executes(self, ruling: Ruling) -> Ruling:
         """What SQL EXECUTE runs is judged as prepared here, under the names in force now."""
@@ -424,8 +431,8 @@ class AgentSide:
                     ruling.decision.query,
                 )
             inner = prepared.ruling
-            if inner.names != self._c.paths:
-                inner = self._rule(inner.text) or self._c.gate.rule_slowly(inner.text, self._c.paths)
+            if inner.names != self._c.scope:
+                inner = self._rule(inner.text) or self._c.gate.rule_slowly(inner.text, self._c.scope)
                 if not inner.allowed:
                     return inner
         return ruling
@@ -444,13 +451,14 @@ class AgentSide:
         decision: Decision = Reject(query, statement_class, (violation,), RepairTerms(), violation.halt)
         if self._c.observes:
             decision = Allow(query, statement_class, observed=(violation,))
-        return Ruling(decision, self._c.gate.policy, query.sql.encode(), self._c.paths)
+        return Ruling(decision, self._c.gate.policy, query.sql.encode(), self._c.scope)
 
     def _apply(self, ruling: Ruling) -> list[AnyChange]:
         """What forwarding the statement does to names and search_path; returns the former."""
         executed = [(name, found.ruling) for name, found in self._executed(ruling) if found is not None]
         changes: list[AnyChange] = []
         for name, run in [(None, ruling), *executed]:
+            self._c.altered = self._c.altered or run.alters
             if run.paths or run.resets_path:
                 self._c.widen_paths(run)
             for ref in run.actions:

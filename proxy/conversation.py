@@ -7,14 +7,13 @@ the rejections. ``agent_side`` and ``server_side`` alone change it; ``session`` 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from policy.decision import Reject
 from policy.model import Mode, Violation
-from policy.names import PathNames
 from policy.rejection import reject
-from proxy.effects import AuditEntry, Close, Effect, Record, ToBackend, ToFrontend
+from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
 from proxy.exchange import Answer, Exchange
 from proxy.gate import Gate, Ruling, error_fields
 from proxy.limits import run_limits
@@ -147,8 +146,12 @@ class Conversation:
         """True where a Sync of ours waits for the end of the agent's CopyData frame."""
         self.first_path = path
         self.path_unsettled = False
-        self.paths = PathNames((path,))
-        self.cache = gate.cache(self.paths)
+        self.generation = gate.generation
+        self.scope = gate.names((path,))
+        """What names mean now: rulings are made and kept under it."""
+        self.cache = gate.cache(self.scope)
+        self.altered = False
+        """True from a statement that may change the schema until the catalog has been asked again."""
         self.phase = Phase.READY
         self.waiting: Held | None = None
         self.decisions = 0
@@ -248,7 +251,7 @@ class Conversation:
 
     def exceeded(self, entry: AuditEntry, violation: Violation) -> bytes:
         """Make ``entry``, of a statement that was let run, that of a refusal, and word it for the agent."""
-        decision = self.gate.exceeded(entry.decision, self.paths, violation)
+        decision = self.gate.exceeded(entry.decision, self.scope, violation)
         entry.decision = decision
         rejection = reject(decision, entry.id, self.gate.policy)
         entry.sqlstate = rejection.sqlstate
@@ -296,7 +299,7 @@ class Conversation:
         new = [self.expand(path) for path in ruling.paths]
         if ruling.resets_path:
             new.append(self.first_path)
-        self.use_paths(tuple(dict.fromkeys([*self.paths.paths, *new])))
+        self.use_paths(tuple(dict.fromkeys([*self.scope.paths, *new])))
         self.path_unsettled = True
 
     def expand(self, path: tuple[str, ...]) -> tuple[str, ...]:
@@ -304,8 +307,36 @@ class Conversation:
         return tuple(schema for schema in expanded if schema and schema != "pg_catalog")
 
     def use_paths(self, paths: tuple[tuple[str, ...], ...]) -> None:
-        self.paths = PathNames(paths)
-        self.cache = self.gate.cache(self.paths)
+        self.generation = self.gate.generation
+        self.scope = self.gate.names(paths)
+        self.cache = self.gate.cache(self.scope)
+
+    def keep_up(self) -> None:
+        """Judge by the newest snapshot of the schema."""
+        if self.gate.generation is not self.generation:
+            self.use_paths(self.scope.paths)
+
+    def ask_ruling(self, text: bytes) -> None:
+        """Have ``text`` judged away from here, by the schema as it then is if this session changed it."""
+        renew = self.schema_outdated
+        if renew:
+            self.altered = False
+        self.effects.append(Decide(text, self.scope, renew=renew))
+
+    def enriched(
+        self, fields: Mapping[str, str], ruling: Ruling | None, entry: AuditEntry | None
+    ) -> bytes | None:
+        """The server's error as the agent is to read it instead: saying where a name does exist, and nothing
+        that is hidden. None where it may pass as it came."""
+        if ruling is None:
+            return None
+        fields = self.gate.enrich(fields, ruling, "" if entry is None else entry.id) or {}
+        return wire.encode_error(fields) if fields else None
+
+    @property
+    def schema_outdated(self) -> bool:
+        """True where this session's own change of the schema is committed and the catalog may not show it."""
+        return self.altered and self.status == b"I" and not self.replies.queue
 
     def ask_path(self) -> None:
         """Ask by a name of our own: a Query would drop the agent's unnamed statement.

@@ -137,7 +137,8 @@ class Prices:
             return self._c.rejection(self._c.gate.unpriced(ruling), protocol)
         entry.sqlstate = sqlstate
         self._c.record(entry)
-        return as_own_error(answer.error, ruling.question, self._c.question_name, statement)
+        own = as_own_error(answer.error, ruling.question, self._c.question_name, statement)
+        return self._c.enriched(own, ruling, entry) or wire.encode_error(own)
 
 
 def _text(ruling: Ruling) -> str:

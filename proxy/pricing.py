@@ -59,14 +59,14 @@ def ask_for_bind(text: str, types: tuple[int, ...], bind: bytes, statement: byte
     return Asked(b"".join([*messages, wire.FLUSH]), tuple(owed))
 
 
-def as_own_error(body: bytes, question: Question, reserved: bytes, statement: bytes = b"") -> bytes:
+def as_own_error(body: bytes, question: Question, reserved: bytes, statement: bytes = b"") -> dict[str, str]:
     """EXPLAIN's error, as the statement itself would have raised it.
 
     Its position is the statement's, and where it names ``reserved`` it means the agent's ``statement``.
     """
     ours, theirs = reserved.decode(), statement.decode("utf-8", "replace")
     fields = {name: value.replace(ours, theirs) for name, value in wire.decode_fields(body).items()}
-    return wire.encode_error(_moved(fields, question.offset))
+    return _moved(fields, question.offset)
 
 
 def _moved(fields: Mapping[str, str], offset: int | None) -> dict[str, str]:

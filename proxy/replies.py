@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from proxy.effects import AuditEntry
 from proxy.exchange import Exchange
+from proxy.gate import Ruling
 from proxy.limits import Meter
 from proxy.prepared import AnyChange
 
@@ -51,11 +52,12 @@ class Counted:
 class Reply:
     """One reply owed.
 
-    ``rejection`` is the ErrorResponse to put in the place of the substitute's error; ``notice`` is sent
-    before the reply's first message; ``name`` is the statement a Parse names; ``changes`` is what
-    forwarding the message did to the session's names; ``exchange`` is the question of the proxy's own that
-    it answers; ``must_fail`` a message that the server has to refuse, because the gate knows nothing of that
-    name; ``counted`` is what its rows are counted against; ``write`` is the held write that it is part of.
+    ``ruling`` is what its statement was given; ``rejection`` the ErrorResponse to put in the place of the
+    substitute's error; ``notice`` is sent before the reply's first message; ``name`` is the statement a Parse
+    names; ``changes`` is what forwarding the message did to the session's names; ``exchange`` is the question
+    of the proxy's own that it answers; ``must_fail`` a message that the server has to refuse, because the
+    gate knows nothing of that name; ``counted`` is what its rows are counted against; ``write`` is the held
+    write that it is part of.
     """
 
     __slots__ = (
@@ -71,6 +73,7 @@ class Reply:
         "notice",
         "rejection",
         "rows_before",
+        "ruling",
         "write",
     )
 
@@ -79,6 +82,7 @@ class Reply:
         kind: Owed,
         entry: AuditEntry | None = None,
         *,
+        ruling: Ruling | None = None,
         name: bytes = b"",
         notice: bytes = b"",
         rejection: bytes = b"",
@@ -87,6 +91,7 @@ class Reply:
     ) -> None:
         self.kind = kind
         self.entry = entry
+        self.ruling = ruling
         self.name = name
         self.notice = notice
         self.rejection = rejection

@@ -180,7 +180,9 @@ class ServerSide:
         for _ in range(behind_copy):
             self._c.replies.owe(Reply(Owed.SYNC))
             self._c.forward(wire.SYNC)
-        return DROP if self._c.muted else (head.rejection or over or None)
+        if self._c.muted:
+            return DROP
+        return head.rejection or over or self._c.enriched(fields, head.ruling, entry)
 
     def _skip_to_sync(self, failed: Reply) -> None:
         """The server reads past everything until Sync: names it would have changed are put back."""

@@ -97,7 +97,7 @@ class HeldWrite:
         return messages + self._count_after() + wire.FLUSH
 
     def _owe(self, kind: Owed) -> Reply:
-        reply = Reply(kind)
+        reply = Reply(kind, ruling=self._ruling)
         reply.write = self
         self._c.replies.owe(reply)
         return reply
