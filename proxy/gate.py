@@ -262,8 +262,11 @@ class Gate:
         statements = decision.query.statements
         if not isinstance(decision, Allow) or self.policy.mode is Mode.OBSERVE:
             return Ruling(decision, self.policy, text, names)
+        catalog = _catalog(names)
         questions = [
-            asked for facts in statements if (asked := question(facts, self.policy, names)) is not None
+            asked
+            for facts in statements
+            if (asked := question(facts, self.policy, names, catalog)) is not None
         ]
         refused = tuple(v for asked in questions for v in asked.refused)
         if not refused and questions and len(statements) > 1:
@@ -285,7 +288,7 @@ class Gate:
         except PlanFormatError as error:
             log.error("a plan could not be read", exc_info=error)
             return Priced(self._refused(ruling, (_unread(self.policy),), None), None)
-        verdict = judge(plan, facts, self.policy, datetime.now(UTC).date())
+        verdict = judge(plan, facts, self.policy, datetime.now(UTC).date(), _catalog(ruling.names))
         for failure in verdict.failures:
             log.error("a rule failed and refused", rule=failure.rule, exc_info=failure.error)
         if verdict.violations:
@@ -310,6 +313,10 @@ class Gate:
     ) -> Ruling:
         decision = refuse(self.policy, ruling.names, ruling.decision.query, violations, cost)
         return Ruling(decision, self.policy, ruling.text, ruling.names)
+
+
+def _catalog(names: SessionNames) -> Catalog | None:
+    return names.catalog if isinstance(names, CatalogNames) else None
 
 
 class Priced(NamedTuple):
