@@ -367,6 +367,19 @@ def test_a_statement_with_nothing_to_measure_is_known_by_its_text() -> None:
         assert not recognisable(first, finding, made(other))
 
 
+def test_a_turn_spent_elsewhere_on_the_same_statement_is_spent(talk: Talk) -> None:
+    talk.refuse(UPDATE, "onhand", ("on_hand",), on=HOME)
+    talk.refuse(UPDATE, "onhand", ("on_hand",), on=AWAY)
+    talk.ledger.settled(talk.repair(MENDED, on=AWAY), Outcome.FAILED, talk.now)
+    assert talk.halt(MENDED, on=HOME) is Halt.REPAIR_BUDGET_EXHAUSTED
+
+
+def test_two_columns_of_five_are_another_statement() -> None:
+    first, finding = refused("SELECT a, b, c, d, totl FROM orders WHERE year = 3", "totl", ("total",))
+    assert recognisable(first, finding, made("SELECT a, b, c, d, total FROM orders WHERE year = 3"))
+    assert not recognisable(first, finding, made("SELECT a, b, x, y, z FROM orders WHERE year = 3"))
+
+
 def test_a_part_of_a_summary_is_another_statement() -> None:
     first, finding = refused("SELECT stauts, count(*) FROM orders GROUP BY 1", "stauts", ("status",))
     assert recognisable(first, finding, made("SELECT status, count(*) FROM orders GROUP BY 1"))
