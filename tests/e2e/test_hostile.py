@@ -116,8 +116,10 @@ OWN = re.compile(
 
 @pytest.fixture
 def besieged(database: Database, tmp_path: Path) -> Iterator[RunningProxy]:
-    """A proxy and a database of the test's own, on each server."""
-    with run_proxy(database, tmp_path) as running:
+    """A proxy and a database of the test's own, on each server. Another role than the agents' reads the
+    catalog."""
+    reads = {"login": {"user": "shop_app", "password_env": "PASSWORD_SHOP_APP"}}
+    with run_proxy(database, tmp_path, catalog=reads) as running:
         yield running
 
 

@@ -389,7 +389,9 @@ def test_a_client_that_goes_while_it_waits_for_a_lock(own: RunningProxy) -> None
         blocker.ask(query("BEGIN"))
         blocker.ask(query("LOCK TABLE customers IN EXCLUSIVE MODE"))
         with through(own, "shop_app") as client:
-            client.send(run("COPY customers (name) FROM STDIN"), SYNC, copy_data(b"x\n"), COPY_DONE)
+            client.send(
+                run("COPY customers (name, email, city) FROM STDIN"), SYNC, copy_data(b"x\n"), COPY_DONE
+            )
             pid = client.pid
             wait_for(lambda: _waits(own.database, pid))
             client.cut()

@@ -32,6 +32,7 @@ _PLACE: Final = frozenset(
         pq.DiagnosticField.SOURCE_FUNCTION,
     }
 )
+_ADDED: Final = frozenset({pq.DiagnosticField.MESSAGE_DETAIL, pq.DiagnosticField.MESSAGE_HINT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +225,11 @@ class Witness:
         return results
 
     def _told(self, result: PGresult) -> tuple[tuple[str, bytes], ...]:
-        """The fields of an error or notice."""
-        values = ((field.name, result.error_field(field)) for field in self._fields)
+        """The fields of an error or notice; of an error in a name, less what the proxy adds to it."""
+        sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE) or b""
+        left_out = _ADDED if sqlstate.startswith(b"42") else frozenset()
+        fields = (field for field in self._fields if field not in left_out)
+        values = ((field.name, result.error_field(field)) for field in fields)
         return tuple(
             (name, _TEMPORARY.sub(b"temporary", value)) for name, value in values if value is not None
         )
