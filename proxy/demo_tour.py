@@ -81,6 +81,25 @@ TOUR: Final[tuple[Step, ...]] = (
         secrets=(".37",),
     ),
     Step(
+        "A view that shows the hidden column under another name is no way round",
+        ANALYST,
+        ("SELECT job, wage FROM wage_bill",),
+        Refused("column-not-allowed", "select", hint="tables below it", table="wage_bill"),
+        secrets=(".37",),
+    ),
+    Step(
+        "A name that does not exist is answered with the one that does",
+        ANALYST,
+        ("SELECT name, hired FROM employees",),
+        Refused("unknown-column", "select", sqlstate="42703", hint="hired_on"),
+    ),
+    Step(
+        "A join without its condition is refused by its price, before it runs",
+        ANALYST,
+        ("SELECT count(*) FROM orders, order_items",),
+        Refused("cost-over-limit", "select", sqlstate="54001", hint="on a condition"),
+    ),
+    Step(
         "A reader does not write, however its statement is dressed",
         ANALYST,
         ("WITH gone AS (DELETE FROM orders WHERE id = 7 RETURNING id) SELECT count(*) FROM gone",),
@@ -115,6 +134,13 @@ TOUR: Final[tuple[Step, ...]] = (
         Returned(1),
         probe="SELECT sum(stock) FROM products",
         change=-1,
+    ),
+    Step(
+        "A WHERE that meets more rows than agreed: they are counted as it runs, and all of it is undone",
+        CLERK,
+        ("DELETE FROM orders WHERE customer_id < 20",),
+        Refused("affected-rows-over-limit", "delete", sqlstate="57014", hint="Name fewer rows"),
+        probe="SELECT count(*) FROM orders",
     ),
     Step(
         "A WHERE that is always true is no WHERE",
