@@ -100,14 +100,7 @@ class _Unenforced:
     consequence: str
 
 
-def _repair_line(policy: Policy) -> int | None:
-    return next(
-        (row.line for row in policy.statements.values() if row.repair_once), policy.repair.line or None
-    )
-
-
 _UNENFORCED = (
-    _Unenforced("repair", _repair_line, "an agent is told of its one repair, and its turns are not counted"),
     _Unenforced(
         "sandbox", lambda p: p.sandbox.line if p.sandbox else None, "no statement is tried on a clone"
     ),

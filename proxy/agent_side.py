@@ -18,6 +18,7 @@ from proxy.limits import Meter
 from proxy.phase import LEGAL, Action, Phase
 from proxy.prepared import AnyChange, Portal, Prepared, TooManyNames
 from proxy.prices import Prices
+from proxy.repairs import bound_values
 from proxy.replies import Counted, Owed, Reply
 from proxy.wire import backend as wire
 from proxy.wire import frontend
@@ -120,6 +121,8 @@ class AgentSide:
 
     def _settle_query(self, ruling: Ruling) -> bytes | None:
         ruling = self._check_executes(ruling)
+        if ruling.allowed:
+            ruling = self._c.repairs.judge(ruling)
         if not ruling.allowed:
             return self.refuse_query(ruling)
         price = self._prices.price_held(ruling)
@@ -241,6 +244,9 @@ class AgentSide:
 
     def _settle_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes | None:
         ruling = self._check_executes(ruling)
+        if ruling.allowed:
+            values = bound_values(message, types) if self._c.repairs.watching else ()
+            ruling = self._c.repairs.judge(ruling, values)
         if not ruling.allowed:
             return self.refuse_bound(ruling)
         price = self._prices.price_held(ruling, types)
@@ -251,7 +257,7 @@ class AgentSide:
 
     def _binds_at_once(self, ruling: Ruling | None, types: tuple[int, ...]) -> bool:
         """True where a Bind is certain to pass, with no question of ours before it."""
-        if ruling is None or not ruling.allowed or ruling.executes:
+        if ruling is None or not ruling.allowed or ruling.executes or self._c.repairs.watching:
             return False
         return not self._prices.must_ask(ruling) or self._prices.price_held(ruling, types) is not None
 
@@ -259,7 +265,8 @@ class AgentSide:
         reply = Reply(Owed.BIND, ruling=ruling, notice=b"" if price is None else price.notice)
         if self._c.replies.owe(reply):
             meter = None if self._c.limits is None else Meter()
-            reply.changes = (self._c.names.open(name, Portal(ruling, price, meter)),)
+            reply.repair = repair = self._c.repairs.repair_of(ruling)
+            reply.changes = (self._c.names.open(name, Portal(ruling, price, meter, repair)),)
 
     def refuse_bound(self, ruling: Ruling) -> bytes:
         """Refuse a Bind or Execute: by a Bind of a statement that cannot exist."""
@@ -290,6 +297,7 @@ class AgentSide:
         if not ruling.allowed:
             return self.refuse_bound(ruling)
         entry = self._c.entry(ruling, "extended")
+        entry.repair = portal.repair
         if portal.price is not None:
             entry.cost = portal.price.cost
         if not ruling.running.reads:

@@ -416,10 +416,20 @@ def _add_outcome(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
         f'"outcome":{{"command_tag":{_text(entry.command_tag)},"rows":{entry.rows:d},"bytes":{entry.bytes:d},'
         f'"sqlstate":{_text(entry.sqlstate)},"ms":{entry.ms:.3f},"known":{_BOOL[entry.outcome_known]}}}'
     )
+    if entry.repair is not None or (isinstance(entry.decision, Reject) and entry.decision.halt is not None):
+        event["repair"] = _members({"repair": _repair(entry)})
     cost = entry.decision.cost if isinstance(entry.decision, Reject) else entry.cost
     if cost is not None:
         event["cost"] = _members({"cost": cost})
     return event
+
+
+def _repair(entry: AuditEntry) -> dict[str, str | None]:
+    """The lineage that the statement repairs, and why it may not be repaired itself."""
+    return {
+        "lineage": None if entry.repair is None else entry.repair.lineage,
+        "halt": entry.decision.halt if isinstance(entry.decision, Reject) else None,
+    }
 
 
 def _identity_members(identity: ConnectionIdentity) -> _Members:

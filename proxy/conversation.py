@@ -6,11 +6,13 @@ the rejections. ``agent_side`` and ``server_side`` alone change it; ``session`` 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from policy.decision import Reject
+from policy.lineage import scope_key
 from policy.model import Mode, Violation
 from policy.rejection import reject
 from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
@@ -19,6 +21,7 @@ from proxy.gate import Gate, Ruling, error_fields
 from proxy.limits import run_limits
 from proxy.phase import Phase
 from proxy.prepared import Names
+from proxy.repairs import Repairs
 from proxy.replies import Owed, Replies, Reply
 from proxy.wire import backend as wire
 from proxy.wire.frames import BackendFrames, FrontendFrames
@@ -47,14 +50,17 @@ class Identity:
     """Who a session speaks for: what decisions and audit lines of one connection have in common.
 
     ``connection`` is unique to the connection and prefixes the ids of its decisions; ``role`` is the backend
-    role, which "$user" in a search_path stands for.
+    role, which "$user" in a search_path stands for; ``database`` and ``application`` (the name given at
+    start-up) narrow where the answer to a refusal is looked for.
     """
 
-    __slots__ = ("connection", "role")
+    __slots__ = ("application", "connection", "database", "role")
 
-    def __init__(self, connection: str, role: str) -> None:
+    def __init__(self, connection: str, role: str, database: str = "", application: str = "") -> None:
         self.connection = connection
         self.role = role
+        self.database = database
+        self.application = application
 
 
 class Doubt(Protocol):
@@ -126,6 +132,10 @@ class Conversation:
         self.gate = gate
         self.observes = gate.policy.mode is Mode.OBSERVE
         self.identity = identity
+        scope = scope_key(
+            gate.policy.repair, gate.agent, identity.database, identity.application, identity.connection
+        )
+        self.repairs = Repairs(gate, gate.ledger, scope, identity.connection, time.time)
         self.clock = clock
         self.agent_frames = FrontendFrames(message_bytes)
         self.server_frames = BackendFrames()
@@ -231,18 +241,22 @@ class Conversation:
 
     def entry(self, ruling: Ruling, protocol: str) -> AuditEntry:
         self.decisions += 1
-        return AuditEntry(
+        entry = AuditEntry(
             f"{self.identity.connection}-{self.decisions}",
             ruling.decision,
             "copy" if ruling.copies else protocol,
             self.clock(),
         )
+        entry.repair = self.repairs.repair_of(ruling)
+        return entry
 
     def rejection(self, ruling: Ruling, protocol: str) -> bytes:
         """Record the refusal and word it as the ErrorResponse the agent will read."""
+        ruling = self.repairs.refused(ruling)
         if not isinstance(ruling.decision, Reject):
             raise TypeError("only a Reject can be worded")
         entry = self.entry(ruling, protocol)
+        entry.repair = None
         rejection = reject(ruling.decision, entry.id, self.gate.policy)
         entry.sqlstate = rejection.sqlstate
         entry.outcome_known = True
@@ -271,6 +285,7 @@ class Conversation:
         self.record_unknown(entry)
 
     def record_unknown(self, entry: AuditEntry) -> None:
+        self.repairs.settle(entry)
         entry.ms = (self.clock() - entry.started) * 1000
         self.effects.append(Record(entry))
 

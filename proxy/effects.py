@@ -11,6 +11,7 @@ from typing import Any
 
 from policy.catalog_names import SessionNames
 from policy.decision import Decision
+from policy.lineage import Repair
 
 
 class ToFrontend:
@@ -85,7 +86,8 @@ class AuditEntry:
     ``protocol`` is simple, extended or copy. ``started`` is the session clock's reading in seconds when the
     statement arrived, ``ms`` the milliseconds until its outcome. ``sqlstate`` is the error that ended it, the
     gate's own for a rejection; ``outcome_known`` is False where the connection ended first or an earlier
-    failure in its pipeline kept PostgreSQL from running it. ``cost`` is the plan's price where one was asked.
+    failure in its pipeline kept PostgreSQL from running it. ``cost`` is the plan's price where one was asked,
+    ``repair`` the repair of an earlier refusal that the statement is.
     """
 
     __slots__ = (
@@ -97,6 +99,7 @@ class AuditEntry:
         "ms",
         "outcome_known",
         "protocol",
+        "repair",
         "rows",
         "sqlstate",
         "started",
@@ -109,6 +112,7 @@ class AuditEntry:
         self.started = started
         self.command_tag: str | None = None
         self.cost: Mapping[str, Any] | None = None
+        self.repair: Repair | None = None
         self.rows = 0
         self.bytes = 0
         self.sqlstate: str | None = None

@@ -23,7 +23,8 @@ from policy.cost import Question, judge, question
 from policy.decision import Allow, Decision, Reject, Situation, decide, refuse
 from policy.engine_errors import enrich
 from policy.facts import Facts, SessionAction, SessionRef, SettingHow, SettingRef
-from policy.model import Mode, Policy, StatementClass, Violation
+from policy.ledger import Ledger, MemoryLedger
+from policy.model import Halt, Mode, Policy, RepairTerms, StatementClass, Violation
 from policy.names import PathNames, SearchPath
 from policy.parse import parse, parse_heavy
 from policy.plan import PlanFormatError, parse_plan
@@ -156,11 +157,18 @@ class Gate:
     """decide() for one policy, agent and database, with a cache in front.
 
     ``catalog`` is the database's; without one, names are taken as the text and the search path give them.
+    ``ledger`` knows the turns of repairs, of other gates and connections too.
     """
 
     def __init__(
-        self, policy: Policy, agent: str, statement_bytes: int, catalog: CatalogView | None = None
+        self,
+        policy: Policy,
+        agent: str,
+        statement_bytes: int,
+        catalog: CatalogView | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
+        self.ledger = MemoryLedger() if ledger is None else ledger
         self.policy = policy
         self.agent = agent
         self._statement_bytes = statement_bytes
@@ -287,12 +295,12 @@ class Gate:
             plan = parse_plan(b"\n".join(decode_row(row)[0] or b"" for row in rows))
         except PlanFormatError as error:
             log.error("a plan could not be read", exc_info=error)
-            return Priced(self._refused(ruling, (_unread(self.policy),), None), None)
+            return Priced(self.refused(ruling, (_unread(self.policy),), None), None)
         verdict = judge(plan, facts, self.policy, datetime.now(UTC).date(), _catalog(ruling.names))
         for failure in verdict.failures:
             log.error("a rule failed and refused", rule=failure.rule, exc_info=failure.error)
         if verdict.violations:
-            return Priced(self._refused(ruling, verdict.violations, verdict.cost), None)
+            return Priced(self.refused(ruling, verdict.violations, verdict.cost), None)
         notice_bytes = b"".join(encode_notice(error_fields(notice(w, self.policy))) for w in verdict.warnings)
         price = Price(now + PRICE_HOLDS_S, verdict.cost, notice_bytes)
         if ruling.question is not None and ruling.question.reusable:
@@ -302,15 +310,23 @@ class Gate:
 
     def unpriced(self, ruling: Ruling) -> Ruling:
         """The refusal of a statement whose price could not be had in time."""
-        return self._refused(ruling, (_too_slow(self.policy),), None)
+        return self.refused(ruling, (_too_slow(self.policy),), None)
 
     def exceeded(self, decision: Decision, names: SessionNames, violation: Violation) -> Reject:
         """The refusal of a statement that was let run and went over a limit."""
         return refuse(self.policy, names, decision.query, (violation,))
 
-    def _refused(
-        self, ruling: Ruling, violations: tuple[Violation, ...], cost: Mapping[str, Any] | None
+    def reworded(self, ruling: Ruling, repair: RepairTerms, halt: Halt) -> Ruling:
+        """The same refusal with other terms of repair."""
+        decision = ruling.decision
+        if isinstance(decision, Reject):
+            decision = dataclasses.replace(decision, repair=repair, halt=halt)
+        return Ruling(decision, self.policy, ruling.text, ruling.names)
+
+    def refused(
+        self, ruling: Ruling, violations: tuple[Violation, ...], cost: Mapping[str, Any] | None = None
     ) -> Ruling:
+        """The refusal of the statement of ``ruling`` that ``violations`` make."""
         decision = refuse(self.policy, ruling.names, ruling.decision.query, violations, cost)
         return Ruling(decision, self.policy, ruling.text, ruling.names)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from policy.lineage import Repair
 from proxy.gate import Price, Ruling
 from proxy.limits import Meter
 
@@ -28,12 +29,13 @@ class Prepared(NamedTuple):
 
 
 class Portal(NamedTuple):
-    """A bound statement: its ruling, the price it was let through at, where one was asked, and what it has
-    returned, where that is counted."""
+    """A bound statement: its ruling, the price it was let through at, where one was asked, what it has
+    returned, where that is counted, and the repair of an earlier refusal that it is."""
 
     ruling: Ruling
     price: Price | None = None
     meter: Meter | None = None
+    repair: Repair | None = None
 
 
 class Cursor(NamedTuple):

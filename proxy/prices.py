@@ -138,6 +138,8 @@ class Prices:
         entry.sqlstate = sqlstate
         self._c.record(entry)
         own = as_own_error(answer.error, ruling.question, self._c.question_name, statement)
+        if entry.repair is None:
+            self._c.repairs.failed(ruling, own, judged=True)
         return self._c.enriched(own, ruling, entry) or wire.encode_error(own)
 
 

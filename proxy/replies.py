@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from policy.lineage import Repair
 from proxy.effects import AuditEntry
 from proxy.exchange import Exchange
 from proxy.gate import Ruling
@@ -52,12 +53,12 @@ class Counted:
 class Reply:
     """One reply owed.
 
-    ``ruling`` is what its statement was given; ``rejection`` the ErrorResponse to put in the place of the
-    substitute's error; ``notice`` is sent before the reply's first message; ``name`` is the statement a Parse
-    names; ``changes`` is what forwarding the message did to the session's names; ``exchange`` is the question
-    of the proxy's own that it answers; ``must_fail`` a message that the server has to refuse, because the
-    gate knows nothing of that name; ``counted`` is what its rows are counted against; ``write`` is the held
-    write that it is part of.
+    ``ruling`` is what its statement was given, ``repair`` the repair of an earlier refusal that a Bind is;
+    ``rejection`` the ErrorResponse to put in the place of the substitute's error; ``notice`` is sent before
+    the reply's first message; ``name`` is the statement a Parse names; ``changes`` is what forwarding the
+    message did to the session's names; ``exchange`` is the question of the proxy's own that it answers;
+    ``must_fail`` a message that the server has to refuse, because the gate knows nothing of that name;
+    ``counted`` is what its rows are counted against; ``write`` is the held write that it is part of.
     """
 
     __slots__ = (
@@ -72,6 +73,7 @@ class Reply:
         "name",
         "notice",
         "rejection",
+        "repair",
         "rows_before",
         "ruling",
         "write",
@@ -92,6 +94,7 @@ class Reply:
         self.kind = kind
         self.entry = entry
         self.ruling = ruling
+        self.repair: Repair | None = None
         self.name = name
         self.notice = notice
         self.rejection = rejection

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple, Self
 import structlog
 
 from policy.diagnostics import InvalidFileError
+from policy.ledger import Ledger, MemoryLedger
 from policy.model import Policy
 from proxy import handshake, tls
 from proxy.audit import Audit, ConnectionIdentity
@@ -88,6 +89,8 @@ class Server:
         Raises OSError or ssl.SSLError where its certificates have become unusable; nothing has changed then.
         """
         self._terms = _Terms.of(config)
+        self._ledger = MemoryLedger()
+        """Outlives every reload: turns that are spent stay so."""
 
     async def start(self) -> tuple[str, int]:
         """Listen; returns the host and the port, which the system chose where the config says 0."""
@@ -235,10 +238,15 @@ class Server:
     ) -> None:
         policy, opened = proven.agent.policy, leg.opened
         connection = secrets.token_hex(8)
-        gate = terms.gate(policy, proven.user, leg.catalog)
+        gate = terms.gate(policy, proven.user, leg.catalog, self._ledger)
         session = Session(
             gate,
-            Identity(connection, proven.role),
+            Identity(
+                connection,
+                proven.role,
+                proven.database,
+                proven.packet.parameters.get("application_name", ""),
+            ),
             opened.search_path,
             nonce=secrets.token_hex(16),
             clock=time.monotonic,
@@ -329,12 +337,12 @@ class _Terms:
         context = tls.agent_context(listen_tls.cert, listen_tls.key) if listen_tls is not None else None
         return cls(config, context, endpoint, {})
 
-    def gate(self, policy: Policy, agent: str, catalog: WatchedCatalog) -> Gate:
+    def gate(self, policy: Policy, agent: str, catalog: WatchedCatalog, ledger: Ledger) -> Gate:
         key = (policy.source, agent, catalog.database)
         gate = self.gates.get(key)
         if gate is None or gate.catalog is not catalog:
             limit = self.config.limits.statement_bytes
-            gate = self.gates[key] = Gate(policy, agent, limit, catalog)
+            gate = self.gates[key] = Gate(policy, agent, limit, catalog, ledger)
         return gate
 
 

@@ -6,11 +6,12 @@ fail, is a surprise (LookupError). Knows no sockets and no policy.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from policy.rules import result_over_limit
 from proxy.conversation import DROP, Conversation, Unanswered
-from proxy.effects import CancelRunning, ToFrontend
+from proxy.effects import AuditEntry, CancelRunning, ToFrontend
 from proxy.exchange import Exchange
 from proxy.limits import RunLimits
 from proxy.phase import Phase
@@ -173,6 +174,8 @@ class ServerSide:
         entry = head.entry if head.write is None else head.write.entry
         if entry is not None and not over:
             entry.sqlstate = fields.get("sqlstate")
+        if not over:
+            self._failed(head, fields, entry)
         behind_copy = self._c.copy_syncs if self._c.replies.queue[-1] is head else 0
         self._c.copy_syncs = 0
         if head.kind not in (Owed.QUERY, Owed.SYNC):
@@ -183,6 +186,20 @@ class ServerSide:
         if self._c.muted:
             return DROP
         return head.rejection or over or self._c.enriched(fields, head.ruling, entry)
+
+    def _failed(self, head: Reply, fields: Mapping[str, str], entry: AuditEntry | None) -> None:
+        """The server refused a statement that the gate had let through: that may be repaired, or was one."""
+        ruling = head.ruling
+        if ruling is None or head.rejection:
+            return
+        if entry is None:
+            entry = self._c.entry(ruling, "extended")
+            entry.repair = head.repair
+            entry.sqlstate = fields.get("sqlstate")
+            self._c.record(entry)
+        if entry.repair is None:
+            bind = head.kind is Owed.BIND
+            self._c.repairs.failed(ruling, fields, judged=head.kind is not Owed.PARSE, at_bind=bind)
 
     def _skip_to_sync(self, failed: Reply) -> None:
         """The server reads past everything until Sync: names it would have changed are put back."""

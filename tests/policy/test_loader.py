@@ -507,7 +507,6 @@ def test_what_is_not_enforced_is_said() -> None:
     warnings = unenforced(policy)
 
     assert {(w.path, w.line) for w in warnings} == {
-        ("repair", 8),
         ("sandbox", 43),
     }
     assert {w.severity for w in warnings} == {Severity.WARNING}

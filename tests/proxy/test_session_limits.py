@@ -100,8 +100,8 @@ class Played:
         return [said.get("routine") for said in fields]
 
 
-def start() -> Session:
-    gate = Gate(load(POLICY, "limited.yaml"), "agent", 1 << 20)
+def start(policy: str = POLICY) -> Session:
+    gate = Gate(load(policy, "limited.yaml"), "agent", 1 << 20)
     return Session(
         gate,
         Identity("c1", "shop"),
@@ -398,12 +398,12 @@ def test_a_commit_that_fails_takes_the_place_of_the_completion() -> None:
     ids=["as it is parsed", "at the first count", "as it runs"],
 )
 def test_an_error_is_the_querys_own_and_ends_with_our_sync(answered: bytes) -> None:
-    failed = error("42703", "no such column")
+    failed = error("22012", "division by zero")
     played = play([("F", query(WRITE)), ("B", answered + failed), ("B", ready("E"))])
     assert played.to_frontend == failed + ready("E")
     assert played.sent.endswith("HS")
     (entry,) = played.records
-    assert (entry.sqlstate, entry.outcome_known) == ("42703", True)
+    assert (entry.sqlstate, entry.outcome_known) == ("22012", True)
 
 
 def test_behind_a_failure_of_the_pipeline_a_held_query_is_read_past() -> None:
@@ -416,7 +416,8 @@ def test_behind_a_failure_of_the_pipeline_a_held_query_is_read_past() -> None:
     played.take(subject.from_frontend(SYNC))
     played.take(subject.from_backend(ready()))
     assert played.statuses == "I"
-    assert [entry.outcome_known for entry in played.records] == [True, False]
+    outcomes = [(entry.sqlstate, entry.outcome_known) for entry in played.records]
+    assert outcomes == [(None, True), ("42703", True), (None, False)]
 
 
 def test_rows_of_returning_pass_before_the_verdict() -> None:
@@ -437,6 +438,24 @@ def test_a_suspended_write_that_shows_nowhere_is_undone() -> None:
         ]
     )
     assert (played.kinds, played.rules) == ("12DE", ["affected-rows-over-limit"])
+
+
+def test_a_write_is_counted_once_however_its_rows_are_fetched() -> None:
+    returning = WRITE + " RETURNING id"
+    subject = start(POLICY.replace("result_rows: 2, result_bytes: 1000, ", ""))
+    played = play(
+        [
+            ("F", parse(returning) + bind() + execute(rows=1)),
+            ("B", PARSED + BOUND + b"".join(counts(5, 8, ROW + message("s")))),
+            ("F", execute(rows=1)),
+            ("B", b"".join(counts(8, 8, ROW + message("s")))),
+            ("F", execute() + SYNC),
+            ("B", b"".join(counts(8, 8, ROW + TAG))),
+            ("B", ready()),
+        ],
+        subject=subject,
+    )
+    assert played.kinds == "12DsDsDCZ"
 
 
 COPY = "COPY orders (id) FROM STDIN"
@@ -499,6 +518,14 @@ def test_a_query_behind_a_write_in_an_open_pipeline_is_not_committed_before_its_
     assert played.to_backend.endswith(UNBINDABLE + SYNC)
     played.take(subject.from_backend(error("26000") + ready()))
     assert played.kinds == "12C" + "TDDEZ"
+
+
+def test_a_policy_that_only_observes_counts_nothing() -> None:
+    subject = start(POLICY + "mode: observe\n")
+    answered = DESCRIPTION + ROW * 9 + complete("SELECT 9") + ready()
+    played = play([("F", query(READ)), ("B", answered), ("F", query(WRITE))], subject=subject)
+    assert played.to_frontend == answered
+    assert played.to_backend == query(READ) + query(WRITE)
 
 
 def test_a_name_whose_statement_is_closed_waits() -> None:

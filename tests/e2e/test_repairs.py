@@ -1,0 +1,163 @@
+"""The one repair over the wire: what answers a refusal, what it must keep, and when no turn is left."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import pq
+from psycopg.pq.abc import PGconn, PGresult
+
+from tests.support.postgres import Database, Server
+from tests.support.proxy import WRITER, RunningProxy, run_proxy
+
+REPAIRING = (
+    WRITER.replace("name: writer", "name: repairing")
+    .replace("insert: allow", "insert: {decide: allow, repair: once}")
+    .replace("update: allow", "update: {decide: allow, repair: once}")
+    .replace("delete: allow", "delete: {decide: allow, repair: once}")
+    + "repair: {turns: 1, window: 10m, scope: application}\n"
+)
+
+
+@pytest.fixture(scope="module")
+def proxy(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
+    folder = tmp_path_factory.mktemp("repairs")
+    with postgres.database() as database, run_proxy(database, folder, {"repairing": REPAIRING}) as running:
+        yield running
+
+
+@pytest.fixture
+def database(proxy: RunningProxy) -> Database:
+    return proxy.database
+
+
+class Agent:
+    """One connection whose application name is the scope of its turns."""
+
+    def __init__(self, proxy: RunningProxy, application: str | None = None) -> None:
+        self.application = application or secrets.token_hex(8)
+        parameters = proxy.parameters("repairing", application_name=self.application)
+        self._connection = psycopg.connect(**parameters, autocommit=True)
+        self.pg: PGconn = self._connection.pgconn
+
+    def send(self, sql: str, extended: bool, *values: str) -> PGresult:
+        if extended or values:
+            return self.pg.exec_params(sql.encode(), [value.encode() for value in values] or None)
+        return self.pg.exec_(sql.encode())
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture
+def agent(proxy: RunningProxy) -> Iterator[Agent]:
+    agent = Agent(proxy)
+    yield agent
+    agent.close()
+
+
+def told(result: PGresult) -> dict[str, Any]:
+    """The Detail of a rejection, where it is one, with the SQLSTATE."""
+    fields = pq.DiagnosticField
+    text = (result.error_field(fields.MESSAGE_DETAIL) or b"").decode()
+    detail = json.loads(text) if text.startswith("{") else {}
+    return {**detail, "sqlstate": (result.error_field(fields.SQLSTATE) or b"").decode()}
+
+
+def ran(result: PGresult) -> bool:
+    return result.status in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
+
+
+both = pytest.mark.parametrize("extended", [False, True], ids=["simple", "extended"])
+
+
+@both
+def test_a_repair_that_keeps_everything_passes_once(agent: Agent, extended: bool) -> None:
+    first = told(agent.send("UPDATE products SET stok = 5 WHERE id = 3", extended))
+    assert (first["sqlstate"], first["rule"], first["repair"]["allowed"]) == ("42703", "unknown-column", True)
+    assert first["repair"]["turns_left"] == 1
+    assert first["repair"]["keep"]["relations"] == ["public.products"]
+    assert ran(agent.send("SELECT id, stock FROM products LIMIT 5", extended))
+    assert ran(agent.send("UPDATE products SET stock = 5 WHERE id = 3", extended))
+    assert ran(agent.send("UPDATE products SET stock = 6 WHERE id = 4", extended))
+
+
+@pytest.mark.parametrize(
+    ("second", "halt"),
+    [
+        ("UPDATE products SET stok = 5 WHERE id = 3 AND sku = 'TEA-003'", "unchanged"),
+        ("UPDATE products SET stock = 5 WHERE id = 3", "predicate_removed"),
+        ("UPDATE products SET stock = 5 WHERE id >= 3 AND sku = 'TEA-003'", "predicate_weakened"),
+        ("DELETE FROM products WHERE id = 3 AND sku = 'TEA-003'", "class_changed"),
+        ("UPDATE products SET stock = 5 WHERE true", "tautology"),
+    ],
+)
+@both
+def test_a_repair_that_does_not_is_halted(
+    agent: Agent, database: Database, second: str, halt: str, extended: bool
+) -> None:
+    before = database.execute("SELECT sum(stock), count(*) FROM products")
+    agent.send("UPDATE products SET stok = 5 WHERE id = 3 AND sku = 'TEA-003'", extended)
+    refused = told(agent.send(second, extended))
+    assert (refused["halt"], refused["sqlstate"]) == (halt, "53400")
+    assert refused["repair"] == {"allowed": False, "turns_left": 0, "keep": None}
+    right = told(agent.send("UPDATE products SET stock = 5 WHERE id = 3 AND sku = 'TEA-003'", extended))
+    assert (right["halt"], right["rule"]) == ("repair_budget_exhausted", "repair-halted")
+    assert database.execute("SELECT sum(stock), count(*) FROM products") == before
+
+
+@both
+def test_an_error_of_the_server_opens_a_turn_and_a_second_one_spends_it(agent: Agent, extended: bool) -> None:
+    wrong = "UPDATE products SET price = {} WHERE id = 7"
+    assert told(agent.send(wrong.format(-1), extended))["sqlstate"] == "23514"
+    assert told(agent.send(wrong.format(-2), extended))["sqlstate"] == "23514"
+    assert told(agent.send(wrong.format(3), extended))["halt"] == "repair_budget_exhausted"
+
+
+def test_a_bound_value_may_be_the_repair(agent: Agent) -> None:
+    sql = "UPDATE products SET stock = $1::int WHERE id = 8"
+    assert told(agent.send(sql, True, "many"))["sqlstate"] == "22P02"
+    assert ran(agent.send(sql, True, "9"))
+
+
+def test_neither_protocol_nor_spelling_nor_a_new_connection_gains_a_turn(
+    proxy: RunningProxy, agent: Agent
+) -> None:
+    agent.send("DELETE FROM products WHERE skew = 'TEA-009'", False)
+    spelt = "delete /* again */ from only public.products p where p.skew = 'TEA-009'"
+    assert told(agent.send(spelt, True))["halt"] in ("unchanged", "relations_changed", "predicate_weakened")
+    other = Agent(proxy, agent.application)
+    try:
+        assert told(other.send("DELETE FROM products WHERE skew = 'TEA-009'", False))["halt"] is not None
+        assert not ran(other.send("DELETE FROM products WHERE sku = 'TEA-009'", True))
+    finally:
+        other.close()
+    stranger = Agent(proxy)
+    try:
+        first = told(stranger.send("DELETE FROM products WHERE skew = 'TEA-009'", False))
+        assert first["repair"]["allowed"]
+    finally:
+        stranger.close()
+
+
+def test_a_refusal_for_its_shape_opens_no_turn(agent: Agent) -> None:
+    first = told(agent.send("DELETE FROM products", False))
+    assert (first["rule"], first["repair"]["allowed"]) == ("delete-without-where", False)
+    again = told(agent.send("DELETE FROM products", True))
+    assert (again["rule"], again["halt"]) == ("delete-without-where", "class_not_repairable")
+
+
+def test_in_a_transaction_the_status_is_the_servers(agent: Agent) -> None:
+    agent.send("BEGIN", False)
+    agent.send("UPDATE products SET stok = 5 WHERE id = 3", False)
+    assert agent.pg.transaction_status == pq.TransactionStatus.INERROR
+    agent.send("ROLLBACK", False)
+    agent.send("BEGIN", False)
+    assert ran(agent.send("UPDATE products SET stock = 5 WHERE id = 3", True))
+    assert ran(agent.send("COMMIT", False))
+    assert agent.pg.transaction_status == pq.TransactionStatus.IDLE
