@@ -7,11 +7,11 @@ Source: PostgreSQL documentation, "Message Flow"; src/backend/tcop/postgres.c, S
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 
-class Phase(Enum):
+class Phase(StrEnum):
     READY = "ready"
     """Any message; the server is or will be ready to read it."""
     DISCARDING = "discarding"
@@ -21,7 +21,7 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
-class Action(Enum):
+class Action(StrEnum):
     QUERY = "query"
     PARSE = "parse"
     BIND = "bind"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from policy.lineage import Repair
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from proxy.writes import HeldWrite
 
 
-class Owed(Enum):
+class Owed(StrEnum):
     """What a reply answers."""
 
     QUERY = "query"
