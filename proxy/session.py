@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from policy.catalog_names import UnreadCatalog
 from proxy.agent_side import AgentSide
 from proxy.conversation import Conversation, Identity
 from proxy.effects import Effect
@@ -120,6 +121,9 @@ class Session:
         if ruling.text != held.text:
             self._c.surprised("a ruling on another statement than the one that waits")
             return self._c.effects
+        if isinstance(ruling.names, UnreadCatalog):
+            # Until the schema as it is now has been read, every statement asks for it anew.
+            self._c.altered = True
         self._c.frame = held.frame
         try:
             replacement = held.complete(ruling)

@@ -75,6 +75,20 @@ def test_after_its_own_ddl_the_catalog_is_asked_again_once() -> None:
     assert sent(session.from_frontend(query(SELECT))) == query(SELECT)
 
 
+def test_it_is_asked_until_it_has_answered() -> None:
+    view = View()
+    session, gate = session_of(view)
+    run_ddl(session)
+    assert decides(session.from_frontend(query(SELECT))) == [(SELECT.encode(), True)]
+    view.current = None
+    unread = gate.rule_slowly(SELECT.encode(), gate.names(PATHS))
+    assert not unread.allowed
+    session.decided(unread)
+    session.from_backend(error("42601") + ready())
+    view.current = CATALOG
+    assert decides(session.from_frontend(query(SELECT))) == [(SELECT.encode(), True)]
+
+
 def test_within_a_transaction_it_is_asked_once_that_has_ended() -> None:
     session, gate = session_of(View())
     run_ddl(session, "T")
