@@ -23,13 +23,18 @@ class RunLimits(NamedTuple):
 
 
 class Meter:
-    """Rows and bytes that one result has given so far: of a Query, a portal or a cursor."""
+    """Rows and bytes that one result has given so far: of a Query, a portal or a cursor.
 
-    __slots__ = ("bytes", "rows")
+    ``written`` is True once the rows it wrote have been counted: a write is done whole by the first Execute
+    of its portal, whatever rows the later ones fetch.
+    """
+
+    __slots__ = ("bytes", "rows", "written")
 
     def __init__(self) -> None:
         self.rows = 0
         self.bytes = 0
+        self.written = False
 
     def add(self, rows: int, size: int) -> None:
         self.rows += rows

@@ -21,6 +21,7 @@ from proxy.conversation import DROP, Conversation, Held
 from proxy.effects import AuditEntry
 from proxy.exchange import Answer, Exchange
 from proxy.gate import Ruling
+from proxy.limits import Meter
 from proxy.phase import Phase
 from proxy.prepared import AnyChange, Portal
 from proxy.replies import Counted, Owed, Reply
@@ -53,7 +54,7 @@ class HeldWrite:
         self._counted = counted
         self._counts = conversation.limits is not None and conversation.limits.affected_rows is not None
         self._simple = False
-        self._first = True
+        self._meter: Meter | None = None
         self._before = 0
         self._written = 0
         self._suspended = False
@@ -76,7 +77,7 @@ class HeldWrite:
 
     def execute(self, frame: bytes, portal: Portal, changes: Sequence[AnyChange]) -> bytes:
         """The messages in the place of the Execute ``frame``."""
-        self._first = portal.meter is None or portal.meter.rows == 0
+        self._meter = portal.meter
         return self._run(frame, changes)
 
     def copied(self) -> bytes:
@@ -196,8 +197,11 @@ class HeldWrite:
         limits, policy = self._c.limits, self._c.gate.policy
         if limits is None or limits.affected_rows is None:
             return b""
-        if self._suspended and self._first and not self._written:
+        counted = self._written > 0 or (self._meter is not None and self._meter.written)
+        if self._suspended and not counted:
             return self._c.exceeded(self.entry, affected_rows_over_limit.uncounted(policy))
+        if self._meter is not None:
+            self._meter.written = True
         written = max(self._written, _told(self.entry.command_tag))
         if written <= limits.affected_rows:
             return b""
