@@ -34,7 +34,7 @@ from policy.parse import parse
 from proxy import cli, config
 from proxy.config import read_config
 from proxy.demo import PASSWORDS
-from proxy.demo_tour import ANALYST
+from proxy.demo_tour import ANALYST, CLERK
 from tests.support.demo import RunningDemo, run_demo
 
 ROOT: Final = Path(__file__).parent.parent
@@ -167,6 +167,23 @@ def test_the_rejection_shown_is_what_is_sent(demo: RunningDemo) -> None:
     assert one_id.sub("", shown) == one_id.sub("", sent), sent
 
 
+def test_repairs_are_answered_as_the_table_says(demo: RunningDemo) -> None:
+    section = README[README.index("### One repair") :].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", section, re.MULTILINE)
+    assert len(rows) == 4
+    with psycopg.connect(demo.uri(CLERK), autocommit=True) as connection:
+        for sql, answer in rows:
+            try:
+                connection.execute(sql)
+            except psycopg.Error as error:
+                read = error.diag
+                halt = json.loads(read.message_detail or "")["halt"]
+                assert answer.startswith(f"{read.sqlstate}, "), (sql, read.message_primary)
+                assert (f"halt `{halt}`" if halt else f"hint: {read.message_hint}".rstrip(".")) in answer
+            else:
+                assert answer.startswith("passes")
+
+
 @pytest.mark.parametrize("block", blocks("python demo"), ids=str)
 def test_python_examples_run_against_the_demo(block: Block, demo: RunningDemo) -> None:
     ast.parse(block.text)
@@ -250,7 +267,7 @@ def test_a_policy_s_own_tests_hold(block: Block) -> None:
 def test_the_policy_reference_has_every_key_that_is_enforced() -> None:
     text = the("yaml policy-reference").text
     sections = yaml.load(text, yaml.BaseLoader)
-    assert set(loader._SECTIONS) - set(sections) == {"repair", "sandbox"}
+    assert set(loader._SECTIONS) - set(sections) == {"sandbox"}
     assert set(sections["rules"]) == rules.CONFIGURABLE
     for statement_class in ("select", "merge", "lock", "replication", "other"):
         assert re.search(rf"\b{statement_class}\b", text)
@@ -259,7 +276,7 @@ def test_the_policy_reference_has_every_key_that_is_enforced() -> None:
 
 def test_what_is_said_to_be_unenforced_is_what_the_loader_warns_of() -> None:
     paths = {part.path for part in loader._UNENFORCED}
-    sentence = README[README.index("`sandbox` and `repair`") :].partition(".\n")[0]
+    sentence = README[README.index("`sandbox` is read and checked") :].partition(".\n")[0]
     named = set(re.findall(r"`([a-z_.-]+)`", sentence)) - {"serve", "check"}
     assert named == paths
 
