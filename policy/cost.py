@@ -22,6 +22,7 @@ from typing import Any, Final
 from policy import builtin
 from policy.catalog_values import Relation
 from policy.decision import RuleFailure
+from policy.driver_lookups import is_driver_lookup
 from policy.expressions import kind_of, names_of
 from policy.facts import CallKind, CopyEnd, Facts, FunctionRef, RelationRef, SessionAction
 from policy.figures import Figures, Relations, figures
@@ -97,7 +98,7 @@ def question(
     ``names`` says what an unqualified relation could be. ``catalog`` None: no price of a statement with
     parameters is reusable.
     """
-    if not _limited(policy.cost):
+    if not _limited(policy.cost) or is_driver_lookup(facts):
         return None
     told = tuple(unpriceable.check_text(facts, policy))
     told = tuple(v for v in told if v.level is not RuleLevel.OFF)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import asyncpg
 import psycopg
 import pytest
 from psycopg import pq
@@ -235,3 +237,23 @@ def test_the_audit_has_the_price(database: Database, tmp_path: Path) -> None:
     assert by_text["SELECT count(*) FROM orders"]["cost"]["limit"] is None
     assert by_text[CROSS]["cost"]["limit"] is not None
     assert by_text[CROSS]["outcome"]["sqlstate"] == "54001"
+
+
+def test_asyncpg_may_learn_a_type(priced: RunningProxy, database: Database) -> None:
+    """Its look-up of types is dearer than the policy allows, and no agent's to repair."""
+    database.execute("CREATE TYPE mood AS ENUM ('calm', 'cross')")
+    database.execute("CREATE TABLE feelings (id int PRIMARY KEY, mood mood)")
+    database.execute("INSERT INTO feelings VALUES (1, 'calm')")
+    database.execute("GRANT SELECT ON feelings TO shop_app")
+    found = asyncio.run(learn(priced))
+    assert found == "calm"
+
+
+async def learn(priced: RunningProxy) -> object:
+    given = priced.parameters("priced")
+    database = given.pop("dbname")
+    connection = await asyncpg.connect(**given, database=database, ssl=False)
+    try:
+        return await connection.fetchval("SELECT mood FROM feelings WHERE id = $1", 1)
+    finally:
+        await connection.close()
