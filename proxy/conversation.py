@@ -266,7 +266,8 @@ class Conversation:
     def exceeded(self, entry: AuditEntry, violation: Violation) -> bytes:
         """Make ``entry``, of a statement that was let run, that of a refusal, and word it for the agent."""
         decision = self.gate.exceeded(entry.decision, self.scope, violation)
-        entry.decision = decision
+        decision = self.repairs.rejected(decision, self.scope, entry.repair)
+        entry.decision, entry.repair = decision, None
         rejection = reject(decision, entry.id, self.gate.policy)
         entry.sqlstate = rejection.sqlstate
         return wire.encode_error(error_fields(rejection))

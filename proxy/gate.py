@@ -24,7 +24,7 @@ from policy.decision import Allow, Decision, Reject, Situation, decide, refuse
 from policy.engine_errors import enrich
 from policy.facts import Facts, SessionAction, SessionRef, SettingHow, SettingRef
 from policy.ledger import Ledger, MemoryLedger
-from policy.model import Halt, Mode, Policy, RepairTerms, StatementClass, Violation
+from policy.model import Mode, Policy, StatementClass, Violation
 from policy.names import PathNames, SearchPath
 from policy.parse import parse, parse_heavy
 from policy.plan import PlanFormatError, parse_plan
@@ -316,11 +316,8 @@ class Gate:
         """The refusal of a statement that was let run and went over a limit."""
         return refuse(self.policy, names, decision.query, (violation,))
 
-    def reworded(self, ruling: Ruling, repair: RepairTerms, halt: Halt) -> Ruling:
-        """The same refusal with other terms of repair."""
-        decision = ruling.decision
-        if isinstance(decision, Reject):
-            decision = dataclasses.replace(decision, repair=repair, halt=halt)
+    def reworded(self, ruling: Ruling, decision: Reject) -> Ruling:
+        """The same ruling told as ``decision``."""
         return Ruling(decision, self.policy, ruling.text, ruling.names)
 
     def refused(

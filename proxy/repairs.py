@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -18,6 +19,7 @@ from policy.facts import QueryString
 from policy.ledger import Ledger, LedgerUnavailableError
 from policy.lineage import Halted, NotAnAnswer, Outcome, Repair, may_open, outcome_of, watches
 from policy.model import Halt, Mode, Policy, RepairTerms, StatementClass, Violation
+from policy.names import Names
 from policy.repair import Finding, attempt, finding_of_error, finding_of_rejection
 from policy.rules.repair_halted import halted, unavailable
 from policy.terms import Parameter
@@ -88,15 +90,22 @@ class Repairs:
             ruling = self.judge(ruling)
             if ruling.decision is not decision:
                 return ruling
-        repair = self.repair_of(ruling)
+        told = self.rejected(decision, ruling.names, self.repair_of(ruling))
+        return ruling if told is decision else self._gate.reworded(ruling, told)
+
+    def rejected(self, decision: Reject, names: Names, repair: Repair | None) -> Reject:
+        """The same for a decision, also on a statement that was let run: it was ``repair``, or stood for
+        itself."""
+        if not self._kept:
+            return decision
         if repair is not None:
             self._ledger.settled(repair, Outcome.REJECTED, self._now())
-            return self._gate.reworded(ruling, RepairTerms(), Halt.REPAIR_BUDGET_EXHAUSTED)
-        finding = finding_of_rejection(decision.query, ruling.names, decision.violations)
+            return replace(decision, repair=RepairTerms(), halt=Halt.REPAIR_BUDGET_EXHAUSTED)
+        finding = finding_of_rejection(decision.query, names, decision.violations)
         watch = watches(self._gate.policy, decision.statement_class, finding)
         if decision.repair.allowed or watch:
-            self._open(ruling, finding, watch=watch and not decision.repair.allowed)
-        return ruling
+            self._open(decision.query, names, finding, watch=watch and not decision.repair.allowed)
+        return decision
 
     def failed(
         self, ruling: Ruling, fields: Mapping[str, str], *, judged: bool, at_bind: bool = False
@@ -116,10 +125,10 @@ class Repairs:
             position = int(fields["position"]) if "position" in fields else None
             column = fields.get("column")
             query = ruling.decision.query
-            self._open(
-                ruling,
-                finding_of_error(sqlstate, query, ruling.names, position, column=column, at_bind=at_bind),
+            finding = finding_of_error(
+                sqlstate, query, ruling.names, position, column=column, at_bind=at_bind
             )
+            self._open(query, ruling.names, finding)
 
     def settle(self, entry: AuditEntry) -> None:
         """The outcome of ``entry`` is recorded: so is that of the repair it was."""
@@ -137,8 +146,8 @@ class Repairs:
         others = decision.violations if isinstance(decision, Reject) else ()
         return self._gate.refused(ruling, (violation, *others))
 
-    def _open(self, ruling: Ruling, finding: Finding, *, watch: bool = False) -> None:
-        first = attempt(ruling.decision.query, ruling.names, finding=finding)
+    def _open(self, query: QueryString, names: Names, finding: Finding, *, watch: bool = False) -> None:
+        first = attempt(query, names, finding=finding)
         self._ledger.open(
             self._scope,
             self._connection,

@@ -27,7 +27,9 @@ REPAIRING = (
 @pytest.fixture(scope="module")
 def proxy(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
     folder = tmp_path_factory.mktemp("repairs")
-    with postgres.database() as database, run_proxy(database, folder, {"repairing": REPAIRING}) as running:
+    limited = REPAIRING.replace("name: repairing", "name: limited") + "limits: {affected_rows: 3}\n"
+    policies = {"repairing": REPAIRING, "limited": limited}
+    with postgres.database() as database, run_proxy(database, folder, policies) as running:
         yield running
 
 
@@ -39,9 +41,11 @@ def database(proxy: RunningProxy) -> Database:
 class Agent:
     """One connection whose application name is the scope of its turns."""
 
-    def __init__(self, proxy: RunningProxy, application: str | None = None) -> None:
+    def __init__(
+        self, proxy: RunningProxy, application: str | None = None, *, name: str = "repairing"
+    ) -> None:
         self.application = application or secrets.token_hex(8)
-        parameters = proxy.parameters("repairing", application_name=self.application)
+        parameters = proxy.parameters(name, application_name=self.application)
         self._connection = psycopg.connect(**parameters, autocommit=True)
         self.pg: PGconn = self._connection.pgconn
 
@@ -57,6 +61,13 @@ class Agent:
 @pytest.fixture
 def agent(proxy: RunningProxy) -> Iterator[Agent]:
     agent = Agent(proxy)
+    yield agent
+    agent.close()
+
+
+@pytest.fixture
+def limited(proxy: RunningProxy) -> Iterator[Agent]:
+    agent = Agent(proxy, name="limited")
     yield agent
     agent.close()
 
@@ -161,3 +172,18 @@ def test_in_a_transaction_the_status_is_the_servers(agent: Agent) -> None:
     assert ran(agent.send("UPDATE products SET stock = 5 WHERE id = 3", True))
     assert ran(agent.send("COMMIT", False))
     assert agent.pg.transaction_status == pq.TransactionStatus.IDLE
+
+
+@both
+def test_a_write_that_went_over_its_limit_may_be_narrowed_once(
+    limited: Agent, database: Database, extended: bool
+) -> None:
+    before = database.execute("SELECT count(*) FROM products WHERE stock = 77")
+    first = told(limited.send("UPDATE products SET stock = 77 WHERE price > 0", extended))
+    assert (first["rule"], first["repair"]["allowed"]) == ("affected-rows-over-limit", True)
+    again = told(limited.send("UPDATE products SET stock = 77 WHERE price > 0 AND stock >= 0", extended))
+    assert (again["rule"], again["halt"]) == ("affected-rows-over-limit", "repair_budget_exhausted")
+    assert not again["repair"]["allowed"]
+    spent = told(limited.send("UPDATE products SET stock = 77 WHERE price > 0 AND id = 1", extended))
+    assert spent["halt"] == "repair_budget_exhausted"
+    assert database.execute("SELECT count(*) FROM products WHERE stock = 77") == before
