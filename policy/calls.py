@@ -328,7 +328,7 @@ class _Calls:
 
     def _implicit(self) -> Iterator[Call]:
         """User-defined implicit casts, which any argument or operand may bring about."""
-        told = [ref.operands for ref in self._facts.functions]
+        told = [ref.operands for ref in self._facts.functions if ref.arguments]
         told += [ref.operands for ref in self._facts.operators]
         operands = [operand for each in told for operand in each]
         untold = not all(told)

@@ -159,6 +159,8 @@ def func_call(walk: Walk, fields: Fields, in_from: bool = False) -> None:
     )
     if names[-1] == "set_config":
         _set_config(walk, fields, literals, argument_names)
+    if "agg_filter" in fields:
+        walk.coerced(fields["agg_filter"], "bool")
     walk.rest("FuncCall", fields, _FUNCNAME)
     walk.in_aggregate = inside
 
@@ -296,7 +298,23 @@ def _sub_link(walk: Walk, fields: Fields) -> None:
 def _case_expr(walk: Walk, fields: Fields) -> None:
     if "arg" in fields:
         walk.implied_equality(walk.position(fields))
+    else:
+        for when in fields["args"]:
+            walk.coerced(when["CaseWhen"]["expr"], "bool")
     walk.rest("CaseExpr", fields)
+
+
+def _coercing(node: str, wanted: str, *names: str) -> Handler:
+    """A handler for a node that takes values of the server's type ``wanted`` in the fields ``names``."""
+
+    def handler(walk: Walk, fields: Fields) -> None:
+        for name in names:
+            value = fields.get(name, _NO_NODE)
+            for each in value if isinstance(value, list) else (value,):
+                walk.coerced(each, wanted)
+        walk.rest(node, fields)
+
+    return handler
 
 
 def _sort_by(walk: Walk, fields: Fields) -> None:
@@ -317,6 +335,7 @@ def _multi_assign_ref(walk: Walk, fields: Fields) -> None:
     walk.rest("MultiAssignRef", fields, _SOURCE if again else NOTHING)
 
 
+_NO_NODE: Final[Fields] = {}
 _ARG: Final = frozenset({"arg"})
 _FUNCNAME: Final = frozenset({"funcname"})
 _NAME: Final = frozenset({"name"})
@@ -345,8 +364,11 @@ def _leaf(node: str) -> Handler:
 HANDLERS: Final[Mapping[str, Handler]] = {
     "A_Const": _leaf("A_Const"),
     "A_Expr": _a_expr,
+    "A_Indices": _coercing("A_Indices", "int4", "lidx", "uidx"),
     "A_Indirection": _a_indirection,
     "A_Star": _leaf("A_Star"),
+    "BoolExpr": _coercing("BoolExpr", "bool", "args"),
+    "BooleanTest": _coercing("BooleanTest", "bool", "arg"),
     "CaseExpr": _case_expr,
     "ColumnDef": _declared_type("ColumnDef", "typeName"),
     "ColumnRef": _column_ref,
@@ -365,4 +387,5 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "SubLink": _sub_link,
     "TypeCast": _type_cast,
     "TypeName": _type_name,
+    "WindowDef": _coercing("WindowDef", "int8", "startOffset", "endOffset"),
 }

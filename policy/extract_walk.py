@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Final
 
+from policy.builtin import PG_CATALOG
 from policy.facts import (
     CallKind,
     ColumnRef,
@@ -286,6 +287,9 @@ class Walk:
 
     def in_clause(self, clause: str, node: Fields | None) -> None:
         if node:
+            wanted = _WANTED_BY_CLAUSE.get(clause)
+            if wanted is not None:
+                self.coerced(node, wanted)
             before, self.clause = self.clause, clause
             self.visit(node)
             self.clause = before
@@ -418,6 +422,16 @@ class Walk:
         schema = names[-2] if len(names) > 1 else None
         self.operators.append(OperatorRef(names[-1], schema, left, right, implied, position, operands))
 
+    def coerced(self, node: Fields, wanted: str) -> None:
+        """Record that the server makes a value of its own type ``wanted`` of ``node``, if it is of another.
+
+        It does so as an assignment would (coerce_to_boolean, coerce_to_specific_type in parse_coerce.c).
+        """
+        for kind, fields in node.items():
+            if kind in _OF_ANY_TYPE:
+                position = self.position(fields)
+                self.types.append(TypeRef(wanted, PG_CATALOG, cast=True, position=position))
+
     def implied_equality(self, position: int | None = None) -> None:
         self.operators.append(OperatorRef("=", implied=True, position=position))
 
@@ -439,6 +453,28 @@ class Walk:
         scope.sources.append(
             Source(kind, name, column_aliases=tuple(aliases), aliased=alias is not None, **more)
         )
+
+
+_WANTED_BY_CLAUSE: Final[Mapping[str, str]] = {
+    "where": "bool",
+    "on": "bool",
+    "having": "bool",
+    "limit": "int8",
+}
+_OF_ANY_TYPE: Final = frozenset(
+    {
+        "A_ArrayExpr",
+        "A_Indirection",
+        "CaseExpr",
+        "CoalesceExpr",
+        "ColumnRef",
+        "FuncCall",
+        "MinMaxExpr",
+        "SubLink",
+        "TypeCast",
+    }
+)
+"""Expressions whose value may be of a type of somebody's own, without an operator that would tell."""
 
 
 def inner_nodes(node: Any) -> list[Fields]:

@@ -7,16 +7,19 @@ Owns which columns of the snapshot a policy hides, and how each road to one is t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from policy import builtin
+from policy.calls import Via, find_calls
 from policy.catalog_names import CatalogNames
-from policy.catalog_values import ColumnId, Relation
-from policy.facts import Facts, RelationRef
+from policy.catalog_values import ColumnId, Function, Relation
+from policy.facts import Facts, FunctionRef, RelationRef
 from policy.model import Catalogs, ColumnRule, Pattern, Policy, Views, Violation
 from policy.names import QualifiedName
 from policy.resolve import ColumnAnswer, Resolution
 from policy.resolve_scope import SYSTEM_COLUMNS
 from policy.rules.relation_not_allowed import reads_through
+from policy.value_types import made_of
 
 _MOST_NAMES = 30
 
@@ -77,6 +80,7 @@ class Reader:
             yield self._everything(read, "NATURAL JOIN", None, rule)
         yield from self._unnamed_inserts()
         yield from self._copies()
+        yield from self._rows_of_functions()
         if self._policy.relations.views is Views.EXPAND:
             yield from self._views()
 
@@ -120,6 +124,43 @@ class Reader:
             columns = (ColumnId(relation.schema, relation.name, column.name) for column in relation.columns)
             for read, rule in self._refused(columns):
                 yield self._everything(read, what, position, rule)
+
+    def _rows_of_functions(self) -> Iterator[Violation]:
+        """Rows of a table that somebody's function gives: ``f()``, ``(f()).ssn``. Of a function that is an
+        item of FROM by itself ``resolve`` knows the columns."""
+        if not self._policy.columns:
+            return
+        resolved = {call.position for call in self._facts.functions if self._is_item_of_from(call)}
+        for call in self._names.shared(self._facts, find_calls).calls:
+            if call.via is Via.VIEW or call.position in resolved:
+                continue
+            given = self._names.catalog.functions(*call.name) if call.overload is None else (call.overload,)
+            read = next(chain.from_iterable(map(self._hidden_in_result, given)), None)
+            if read is not None:
+                yield self._everything(read[0], f"a row from {call.name}", call.position, read[1])
+
+    def _is_item_of_from(self, call: FunctionRef) -> bool:
+        if not call.in_from or call.query is None:
+            return False
+        level = self._resolution.scopes.level(call.query)
+        spelt = call.name if call.schema is None else f"{call.schema}.{call.name}"
+        items = [
+            (source, item)
+            for source, item in zip(level.query.sources, level.items, strict=False)
+            if spelt in source.functions
+        ]
+        return all(source.functions == (spelt,) and not item.offer.open for source, item in items)
+
+    def _hidden_in_result(self, function: Function) -> list[tuple[ColumnId, ColumnRule]]:
+        types = {function.result, *(column.type for column in function.columns)}
+        parts = {part for each in types for part in made_of(each, self._names.catalog)}
+        relations = (self._names.catalog.relation(*part) for part in sorted(parts))
+        return self._refused(
+            ColumnId(relation.schema, relation.name, column.name)
+            for relation in relations
+            if relation is not None
+            for column in relation.columns
+        )
 
     def _views(self) -> Iterator[Violation]:
         for answer in self._resolution.relations:

@@ -95,6 +95,31 @@ def test_what_is_nested_deeply_tells_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sql", "wanted"),
+    [
+        ("SELECT a[b]", ["int4"]),
+        ("SELECT a[1:f(b)]", ["int4"]),
+        ("SELECT a[1]", []),
+        ("SELECT 1 FROM t WHERE a", ["bool"]),
+        ("SELECT 1 FROM t WHERE a = 1", []),
+        ("SELECT 1 FROM t WHERE NOT a OR b = 1", ["bool"]),
+        ("SELECT a IS TRUE", ["bool"]),
+        ("SELECT CASE WHEN a THEN 1 END", ["bool"]),
+        ("SELECT CASE a WHEN b THEN 1 END", []),
+        ("SELECT count(*) FILTER (WHERE a)", ["bool"]),
+        ("SELECT 1 FROM t HAVING bool_or(a)", ["bool"]),
+        ("SELECT 1 FROM t JOIN u ON t.a", ["bool"]),
+        ("SELECT 1 LIMIT (SELECT a) OFFSET f()", ["int8", "int8"]),
+        ("SELECT 1 LIMIT 1 OFFSET $1", []),
+        ("SELECT sum(a) OVER (ROWS f() PRECEDING)", ["int8"]),
+    ],
+)
+def test_where_the_server_wants_a_type_of_its_own_a_cast_is_noted(sql: str, wanted: list[str]) -> None:
+    types = parse(sql).statements[0].types
+    assert [(ref.name, ref.schema, ref.cast) for ref in types] == [(t, "pg_catalog", True) for t in wanted]
+
+
+@pytest.mark.parametrize(
     ("expression", "makes"),
     [
         ("JSON_OBJECT('a': 1)", True),

@@ -166,6 +166,8 @@ CONTENT = Content(
         function("order_total", "int4", "numeric", volatility=Volatility.STABLE, language="sql"),
         function("bump", "text"),
         function("definer", "int4", security_definer=True, language="sql"),
+        function("staff_of", "int4", "employees", returns_set=True, language="sql"),
+        function("score_of", "mood", "int4"),
         function("pure", "int4", volatility=Volatility.IMMUTABLE, language="sql"),
         function("length", "int4"),
         function("pg_catalog.length", "text", volatility=Volatility.IMMUTABLE, language="internal"),
@@ -213,6 +215,7 @@ CONTENT = Content(
     casts=(
         cast("text", "sku_code", "to_sku", CastContext.ASSIGNMENT),
         cast("sku_code", "json", "as_json", CastContext.EXPLICIT),
+        cast("mood", "int4", "score_of", CastContext.ASSIGNMENT),
     ),
     types=(
         Type("public", "ci", TypeKind.BASE, "S"),

@@ -109,6 +109,27 @@ class TestColumns:
         if column is None:
             assert "salary" not in found.message + found.hint
 
+    @pytest.mark.parametrize(
+        ("sql", "what"),
+        [
+            ("SELECT (staff_of(1)).salary", "a row from public.staff_of"),
+            ("SELECT staff_of(1)", "a row from public.staff_of"),
+            ("SELECT to_jsonb(public.staff_of(1))", "a row from public.staff_of"),
+            ("SELECT s FROM staff_of(1) s", "the whole row s"),
+            ("SELECT name FROM ROWS FROM (staff_of(1), generate_series(1, 2)) s", "a row from"),
+        ],
+    )
+    def test_a_function_that_gives_rows_is_no_way_round(self, sql: str, what: str) -> None:
+        found = objection(sql, reader(functions="{allow: [builtin-safe, public.staff_of]}"))
+        assert found.rule == COLUMN
+        assert what in found.message
+        assert "salary" not in found.message + found.hint
+
+    def test_what_is_open_of_a_functions_rows_passes(self) -> None:
+        known = reader(functions="{allow: [builtin-safe, public.staff_of]}")
+        assert objections("SELECT s.id, name FROM staff_of(1) s", known) == []
+        assert objection("SELECT salary FROM staff_of(1)", known).column == "salary"
+
     def test_the_hint_lists_what_may_be_used(self) -> None:
         assert "id, name, title." in objection("SELECT * FROM employees", reader()).hint
 
@@ -223,6 +244,15 @@ class TestFunctions:
     def test_a_schema_that_is_not_on_the_path_shadows_nothing(self) -> None:
         assert objections("SELECT length(1::text::int)", reader(), names("billing")) == []
         assert objection("SELECT billing.secret_sum(1)", reader()).object == "billing.secret_sum"
+
+    @pytest.mark.parametrize(
+        "sql",
+        ["SELECT (ARRAY[1, 2])['x'::mood]", "SELECT (ARRAY[1, 2])[1:(SELECT 'x'::mood)]"],
+    )
+    def test_casts_are_added_where_the_server_wants_a_type_of_its_own(self, sql: str) -> None:
+        found = objection(sql, reader())
+        assert (found.rule, found.object) == (FUNCTION, "public.score_of")
+        assert objections("SELECT (ARRAY[1, 2])[1], 'x'::mood", reader()) == []
 
     def test_casts_are_added_where_values_are_written(self) -> None:
         found = objection("INSERT INTO labels (id, code) SELECT id, notes FROM orders", writer())
