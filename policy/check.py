@@ -91,7 +91,7 @@ def check(
     without statements gives none.
     """
     text = text.removeprefix(_BYTE_ORDER_MARK)
-    situation = Situation(agent, _names(policy, catalog))
+    situation = Situation(agent, names_for(policy, catalog))
     # Cutting is allowed any size; each piece is then held to the limit.
     whole = parse(text, max(len(text), statement_bytes))
     if whole.failure is not None:
@@ -101,7 +101,10 @@ def check(
         yield _judged(policy, situation, parse(facts.sql, statement_bytes), source, line)
 
 
-def _names(policy: Policy, catalog: Catalog | None) -> SessionNames:
+def names_for(policy: Policy, catalog: Catalog | None) -> SessionNames:
+    """What a fresh session's names stand for: in ``catalog`` along the search_path it was read with, else as
+    written, unqualified ones in schema ``public``.
+    """
     if catalog is None:
         return PathNames()
     path = catalog.content.search_path

@@ -32,6 +32,7 @@ from policy.check import Checked, check
 from policy.diagnostics import InvalidFileError, nearest, printable, render
 from policy.loader import load_file, unenforced
 from policy.model import Policy
+from policy.trial import run_tests
 from proxy import demo
 from proxy.audit import AuditError
 from proxy.config import Config, load_config
@@ -210,6 +211,57 @@ def _catalog_dump(options: argparse.Namespace) -> Exit:
     return Exit.DONE
 
 
+# --- policy ---
+
+
+def _policy_lint(options: argparse.Namespace) -> Exit:
+    """Read policies, and say all that is wrong with them.
+
+    Each fault has its line, its column and the nearest key that exists. What is
+    read but not enforced is a warning. Exit code 1 when a policy cannot be used.
+    """
+    faulty = False
+    for path in _policy_files(options.files):
+        try:
+            _load_policy(path)
+        except InvalidFileError as error:
+            print(render(error.diagnostics))
+            faulty = True
+    return Exit.REJECTED if faulty else Exit.DONE
+
+
+def _policy_test(options: argparse.Namespace) -> Exit:
+    """Run the tests that policies bring along.
+
+    Each entry of `tests:` is judged as one query string. Names are looked up as
+    `check` looks them up. Exit code 1 when one does not hold.
+    """
+    catalog = _catalog(options)
+    count = failed = 0
+    for path in _policy_files(options.files):
+        for tried in run_tests(_load_policy(path), catalog):
+            count += 1
+            failed += bool(tried.complaints)
+            for complaint in tried.complaints:
+                print(f"{path}:{tried.test.line}: {_one_line(tried.test.sql)}\n    {printable(complaint)}")
+    if count == 0:
+        raise UsageError("There are no tests; write what you expect under `tests:`.")
+    print(f"{count} test{'' if count == 1 else 's'}, {failed} failed")
+    return Exit.REJECTED if failed else Exit.DONE
+
+
+def _policy_files(named: Sequence[Path]) -> Iterator[Path]:
+    """The files named, and the YAML files of the folders named."""
+    for path in named:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(path.glob("*.yaml"))
+        if not found:
+            raise UsageError(f"{path} holds no *.yaml.")
+        yield from found
+
+
 def _load_policy(path: Path) -> Policy:
     policy = load_file(path)
     for diagnostic in unenforced(policy):
@@ -385,14 +437,24 @@ def _parser() -> argparse.ArgumentParser:
     check_.add_argument(
         "--policy", required=True, type=Path, metavar="FILE", help="the policy to judge under"
     )
-    names = check_.add_mutually_exclusive_group()
-    names.add_argument("--dsn", metavar="DSN", help="look names up in this database")
-    names.add_argument(
-        "--catalog", type=Path, metavar="FILE", help="look names up in what `catalog dump` wrote"
-    )
+    _add_names(check_)
     check_.add_argument("--agent", default="", metavar="NAME", help="the agent to judge for")
     check_.add_argument("files", nargs="*", metavar="FILE", help="SQL to judge; - is standard input")
     _add_format(check_, "one line a statement and its violations, or one JSON object a statement")
+
+    policy = _group(commands, "policy", "Read and test policies.")
+    lint = _command(policy, "lint", _policy_lint, ["policy lint policies/*.yaml"])
+    test = _command(
+        policy,
+        "test",
+        _policy_test,
+        ["policy test policies", "policy test --catalog shop.json policies/analytics.yaml"],
+    )
+    _add_names(test)
+    for reads in (lint, test):
+        reads.add_argument(
+            "files", nargs="+", type=Path, metavar="FILE", help="a policy, or a folder of them"
+        )
 
     catalog = _group(commands, "catalog", "Write down a database's catalog.")
     dump = _command(
@@ -454,6 +516,14 @@ def _command(
     )
     command.set_defaults(command=run, log_format="text", log_level=logging.WARNING)
     return command
+
+
+def _add_names(command: argparse.ArgumentParser) -> None:
+    names = command.add_mutually_exclusive_group()
+    names.add_argument("--dsn", metavar="DSN", help="look names up in this database")
+    names.add_argument(
+        "--catalog", type=Path, metavar="FILE", help="look names up in what `catalog dump` wrote"
+    )
 
 
 def _add_format(command: argparse.ArgumentParser, what: str) -> None:

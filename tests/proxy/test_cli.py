@@ -72,7 +72,17 @@ def policy_file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["demo"], ["serve"], ["check"], ["catalog", "dump"], ["rules"], ["hash-password"]],
+    [
+        [],
+        ["demo"],
+        ["serve"],
+        ["check"],
+        ["policy", "lint"],
+        ["policy", "test"],
+        ["catalog", "dump"],
+        ["rules"],
+        ["hash-password"],
+    ],
     ids=lambda c: " ".join(c) or "none",
 )
 def test_every_command_has_help_with_examples(command: list[str], run: Run) -> None:
@@ -93,6 +103,9 @@ def test_every_command_has_help_with_examples(command: list[str], run: Run) -> N
         (["frobnicate"], "invalid choice: 'frobnicate'"),
         (["check"], "--policy"),
         (["check", "--policy", "x", "--dsn", "x", "--catalog", "x"], "not allowed with"),
+        (["policy"], "COMMAND"),
+        (["policy", "lint"], "FILE"),
+        (["policy", "test", "--dsn", "x", "--catalog", "x", "p.yaml"], "not allowed with"),
         (["catalog"], "COMMAND"),
         (["catalog", "dump"], "--dsn"),
         (["serve"], "--config"),
@@ -227,6 +240,54 @@ def test_what_is_read_but_not_enforced_is_said_on_stderr(run: Run, tmp_path: Pat
     assert len(out.splitlines()) == 1
     assert f"{path}:9: warning: sandbox: " in err
     assert "not enforced" in err
+
+
+# --- policy ---
+
+
+def test_a_policy_without_fault_has_nothing_said_of_it(run: Run, policy_file: Path) -> None:
+    assert run("policy", "lint", policy_file, policy_file.parent) == (Exit.DONE, "", "")
+
+
+def test_every_fault_of_every_policy_is_said_at_its_place(run: Run, policy_file: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        policy_file.with_name(name).write_text(POLICY + "limts: {}\nacces: read_only\n", encoding="utf-8")
+    code, out, err = run("policy", "lint", policy_file.parent)
+    assert (code, err) == (Exit.REJECTED, "")
+    for name in ("a.yaml", "b.yaml"):
+        assert f"{policy_file.with_name(name)}:9:1: limts: unknown key; did you mean 'limits'?" in out
+        assert f"{policy_file.with_name(name)}:10:1: acces: unknown key; did you mean 'access'?" in out
+
+
+def test_a_policy_s_tests_are_counted_and_those_that_fail_are_shown(run: Run, policy_file: Path) -> None:
+    tests = "tests:\n  - {sql: TABLE orders, expect: allow}\n"
+    policy_file.write_text(POLICY + tests, encoding="utf-8")
+    assert run("policy", "test", policy_file) == (Exit.DONE, "1 test, 0 failed\n", "")
+    policy_file.write_text(
+        POLICY + tests + '  - {sql: "TABLE\\napi_keys", expect: allow}\n', encoding="utf-8"
+    )
+    code, out, _ = run("policy", "test", policy_file.parent)
+    where, why, sum_ = out.splitlines()
+    assert (code, where, sum_) == (
+        Exit.REJECTED,
+        f"{policy_file}:11: TABLE api_keys",
+        "2 tests, 1 failed",
+    )
+    assert why.startswith("    relation-not-allowed rejects it: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["test", "."], "There are no tests"), (["lint", "empty"], "empty holds no *.yaml.")],
+)
+def test_nothing_to_do_is_no_success(
+    arguments: list[str], said: str, run: Run, policy_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(policy_file.parent)
+    Path("empty").mkdir()
+    code, out, err = run("policy", *arguments)
+    assert (code, out) == (Exit.USAGE, "")
+    assert said in err
 
 
 def test_what_a_statement_holds_cannot_steer_the_terminal(run: Run, policy_file: Path) -> None:
