@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import shlex
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,10 @@ DATABASE: Final = "shop"
 PASSWORDS: Final = MappingProxyType({ANALYST: "analyst-demo", CLERK: "clerk-demo"})
 """Documented in README: they open a sample shop on this machine and nothing else."""
 
+_FIRST_LOOK: Final = (
+    "import psycopg; print(psycopg.connect('{}').execute('SELECT count(*) FROM orders').fetchone())"
+)
+"""For a machine without psql: run by the interpreter of the demo itself, which has the driver."""
 _POLICIES: Final = Path(policy.__file__).parent / "examples"
 _ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -103,7 +109,7 @@ class _Demo:
 def _shop_server(port: int | None) -> Iterator[EmbeddedPostgres]:
     """PostgreSQL, up; ``port`` is only looked at, so that nobody waits for a server that cannot be used."""
     if port is not None and not _is_free(port):
-        raise DemoError(f"Port {port} on {HOST} is in use; `pgturnstile demo --port N` takes another one.")
+        raise DemoError(f"Port {port} on {HOST} is in use; `make demo ARGS='--port N'` takes another one.")
     # Before the event loop has its own handlers, SIGTERM must unwind the stack as Ctrl-C does, or the
     # server's folder would stay.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -171,7 +177,7 @@ def _welcome(demo: _Demo) -> Iterator[str]:
     ):
         yield f"{agent} {does}:"
         yield f"  psql {demo.uri(agent)}"
-        yield f"  python -c \"import psycopg; print(psycopg.connect('{demo.uri(agent)}'))\""
+        yield f'  {shlex.quote(sys.executable)} -c "{_FIRST_LOOK.format(demo.uri(agent))}"'
         yield ""
     for agent in PASSWORDS:
         yield f"To paste as {agent}:"

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -118,6 +119,11 @@ def test_the_demo_serves_until_it_is_told_to_stop_and_leaves_nothing(ending: sig
     with run_demo() as demo:
         for agent in PASSWORDS:
             assert f"  psql {demo.uri(agent)}" in demo.told
+            (line,) = [line for line in demo.told if " -c " in line and demo.uri(agent) in line]
+            looked = subprocess.run(
+                shlex.split(line), capture_output=True, text=True, timeout=60, check=False
+            )
+            assert looked.stdout == "(2000,)\n", looked.stderr
             with psycopg.connect(demo.uri(agent), autocommit=True) as connection:
                 assert connection.execute("SELECT count(*) FROM orders").fetchone() == (2000,)
         assert demo.audit.parent in run_folders()
@@ -141,7 +147,7 @@ def test_a_port_that_is_taken_is_said_in_one_sentence() -> None:
         )
     assert done.returncode == 2
     assert done.stdout == ""
-    sentence = f"Port {port} on 127.0.0.1 is in use; `pgturnstile demo --port N` takes another one."
+    sentence = f"Port {port} on 127.0.0.1 is in use; `make demo ARGS='--port N'` takes another one."
     assert done.stderr == f"pgturnstile: {sentence}\n"
 
 
