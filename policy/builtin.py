@@ -141,7 +141,8 @@ class Builtin:
 
     ``arities`` are the numbers of arguments it can be called with, ``open_arity`` the smallest from which any
     number will do (VARIADIC), None where there is none. ``takes_row``: some overload takes one argument that
-    may be a whole row, so that ``f(t)`` and ``t.f`` read every column of ``t``.
+    may be a whole row, so that ``f(t)`` and ``t.f`` read every column of ``t``. ``results`` are the types
+    that it can return, of pg_catalog.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Builtin:
     takes_row: bool
     arities: frozenset[int]
     open_arity: int | None
+    results: frozenset[str]
 
     def accepts(self, nargs: int) -> bool:
         return nargs in self.arities or (self.open_arity is not None and nargs >= self.open_arity)
@@ -196,6 +198,13 @@ def returns_set(name: str, schema: str = PG_CATALOG) -> bool:
     """True when some form of it can return any number of rows."""
     function = FUNCTIONS.get(_key(name, schema))
     return function is not None and function.returns_set
+
+
+def results(name: str) -> frozenset[str]:
+    """The types, of pg_catalog, that some form of pg_catalog's function can return; none where it has none of
+    that name."""
+    function = FUNCTIONS.get(name)
+    return frozenset() if function is None else function.results
 
 
 def takes_row(name: str, schema: str = PG_CATALOG) -> bool:
@@ -279,7 +288,7 @@ def _load_reviews() -> Mapping[str, Mapping[int | None, Review]]:
 def _load_functions() -> Mapping[str, Builtin]:
     functions: dict[str, Builtin] = {}
     for place, line in _lines("builtin_functions.txt"):
-        name, kinds, worst, flags, arities = line.split()
+        name, kinds, worst, flags, arities, given = line.split()
         if name in functions:
             raise ValueError(f"{place}: {name} is described twice")
         exact = [int(arity) for arity in arities.split(",") if not arity.endswith("+")]
@@ -292,6 +301,7 @@ def _load_functions() -> Mapping[str, Builtin]:
             takes_row="r" in flags,
             arities=frozenset(exact),
             open_arity=min(open_from, default=None),
+            results=frozenset(given.split(",")),
         )
     return MappingProxyType(functions)
 

@@ -22,7 +22,7 @@ from policy.facts import CallKind, Facts, FunctionRef, Operand, OperandKind, Ope
 from policy.model import StatementClass
 from policy.names import QualifiedName
 from policy.resolve import Answer, ColumnAnswer
-from policy.value_types import ValueTypes, is_string, made_of, may_become, type_named
+from policy.value_types import ValueTypes, is_string, made_of, type_named
 
 _JSON: Final = QualifiedName(PG_CATALOG, "json")
 
@@ -88,12 +88,9 @@ class _Calls:
         self.missing: list[Missing] = []
 
     def all(self) -> Iterator[Call]:
-        columns = {answer.ref.position: answer for answer in self._columns()}
-        for function in self._facts.functions:
-            if function.kind is CallKind.ATTRIBUTE:
-                yield from self._attribute(function, columns.get(function.position))
-            else:
-                yield from self._call(function)
+        called = self._called()
+        for function in called:
+            yield from (self._attribute if function.kind is CallKind.ATTRIBUTE else self._call)(function)
         for operator in self._facts.operators:
             yield from self._operator(operator)
         defines = StatementClass.DDL in self._facts.classes
@@ -101,13 +98,20 @@ class _Calls:
             # Outside a definition, a type is named for values to be read into: PREPARE p (t), AS r (x t).
             if type_ref.cast or not defines:
                 yield from self._cast(type_ref)
-        yield from self._unwritten_casts()
+        yield from self._unwritten_casts(called)
         yield from self._views()
 
-    def _columns(self) -> Sequence[ColumnAnswer]:
-        if any(ref.kind is CallKind.ATTRIBUTE for ref in self._facts.functions):
-            return self._names.resolve(self._facts).columns
-        return ()
+    def _called(self) -> list[FunctionRef]:
+        """The places that call a function, or may: ``x.f`` is a column where x has one of that name."""
+        functions = self._facts.functions
+        if not any(ref.kind is CallKind.ATTRIBUTE for ref in functions):
+            return list(functions)
+        columns = {answer.ref.position: answer for answer in self._names.resolve(self._facts).columns}
+        return [
+            ref
+            for ref in functions
+            if ref.kind is not CallKind.ATTRIBUTE or not _is_column(columns.get(ref.position), ref.name)
+        ]
 
     # f(x) -----------------------------------------------------------------------------------------------
 
@@ -200,10 +204,8 @@ class _Calls:
 
     # x.f ------------------------------------------------------------------------------------------------
 
-    def _attribute(self, ref: FunctionRef, column: ColumnAnswer | None) -> Iterator[Call]:
-        """``x.f`` is a column where x has one of that name, else a call of f with x."""
-        if column is not None and _is_column(column, ref.name):
-            return
+    def _attribute(self, ref: FunctionRef) -> Iterator[Call]:
+        """``x.f``, a call of f with x."""
         for schema in self._names.schemas:
             for overload in self._catalog.functions(schema, ref.name):
                 if not _is_own(overload) and overload.accepts(1):
@@ -295,7 +297,7 @@ class _Calls:
             if cast.function is not None and cast.context in contexts and self._types.may_occur(cast.source)
         }
 
-    def _unwritten_casts(self) -> Iterator[Call]:
+    def _unwritten_casts(self, called: Sequence[FunctionRef]) -> Iterator[Call]:
         """Casts that the server adds: to the columns written, to what functions take, and to json."""
         assigned = frozenset({CastContext.IMPLICIT, CastContext.ASSIGNMENT})
         for target in sorted(self._written_types()):
@@ -303,7 +305,7 @@ class _Calls:
                 if name.schema != PG_CATALOG:
                     yield Call(name, Via.CAST, str(target))
         if any(cast.context is CastContext.IMPLICIT for cast in self._catalog.content.casts):
-            yield from self._implicit()
+            yield from self._implicit(called)
         if self._facts.makes_json or any(ref.name in builtin.CASTS_TO_JSON for ref in self._facts.functions):
             for name in sorted(self._cast_functions(_JSON, frozenset(CastContext))):
                 if name.schema != PG_CATALOG:
@@ -326,9 +328,9 @@ class _Calls:
                 found.update(column.type for relation in answer.relations for column in relation.columns)
         return found
 
-    def _implicit(self) -> Iterator[Call]:
+    def _implicit(self, called: Sequence[FunctionRef]) -> Iterator[Call]:
         """User-defined implicit casts, which any argument or operand may bring about."""
-        told = [ref.operands for ref in self._facts.functions if ref.arguments]
+        told = [ref.operands for ref in called if ref.arguments]
         told += [ref.operands for ref in self._facts.operators]
         operands = [operand for each in told for operand in each]
         untold = not all(told)
@@ -343,10 +345,7 @@ class _Calls:
                 yield Call(function, Via.CAST, str(cast.target))
 
     def _is_or_may_be(self, operand: Operand, source: QualifiedName) -> bool:
-        known = self._types.certain(operand)
-        if known is not None:
-            return may_become(known, source, self._catalog)
-        return operand.kind is not OperandKind.UNTYPED
+        return operand.kind is not OperandKind.UNTYPED and self._types.may_be(operand, source)
 
     def _wanted(self) -> frozenset[QualifiedName]:
         """The types outside pg_catalog that functions and operators of the statement's names take."""
@@ -370,8 +369,10 @@ class _Calls:
                     yield Call(name, Via.VIEW, str(relation.qualified), position=answer.ref.position)
 
 
-def _is_column(answer: ColumnAnswer, name: str) -> bool:
+def _is_column(answer: ColumnAnswer | None, name: str) -> bool:
     """Whether ``name`` is surely a column: ``answer``'s own, or the field that is taken of its row."""
+    if answer is None:
+        return False
     ref = answer.ref
     if ref.name == name and not ref.fields:
         return answer.answer is Answer.RESOLVED

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from policy import builtin
-from policy.extract_operands import operand
+from policy.extract_operands import element, operand
 from policy.extract_walk import (
     NOTHING,
     Fields,
@@ -55,10 +55,9 @@ def _a_expr(walk: Walk, fields: Fields) -> None:
     position = walk.position(fields)
     implied = _NAMED_OPERATORS.get(kind)
     if implied is not None:
-        sides = () if kind in _OF_ARRAYS else _sides(walk, fields)
-        walk.operator(
-            strings(fields["name"]), position, implied, "lexpr" in fields, "rexpr" in fields, operands=sides
-        )
+        names, left, right = strings(fields["name"]), "lexpr" in fields, "rexpr" in fields
+        for sides in _compared(walk, kind, fields):
+            walk.operator(names, position, implied, left, right, operands=sides)
     elif kind in _IMPLIED_OPERATORS:
         sides = _sides(walk, fields)
         for symbol in _IMPLIED_OPERATORS[kind]:
@@ -66,6 +65,24 @@ def _a_expr(walk: Walk, fields: Fields) -> None:
     else:
         raise NotUnderstoodError(f"an expression of kind {kind}", position)
     walk.rest("A_Expr", fields, _NAME)
+
+
+def _compared(walk: Walk, kind: str, fields: Fields) -> list[tuple[Operand, ...]]:
+    """What the operator is given; of rows, member by member (make_row_comparison_op in parse_expr.c)."""
+    if kind in _OF_ARRAYS:
+        return [(operand(walk, fields["lexpr"]), element(walk, fields["rexpr"]))]
+    rows = _rows(fields.get("lexpr", _NO_NODE)), _rows(fields.get("rexpr", _NO_NODE))
+    pairs = [pair for one in rows[0] for other in rows[1] for pair in zip(one, other, strict=False)]
+    if not pairs or len({len(row) for row in (*rows[0], *rows[1])}) != 1:
+        return [_sides(walk, fields)]
+    return list(dict.fromkeys((operand(walk, one), operand(walk, other)) for one, other in pairs))
+
+
+def _rows(node: Fields) -> list[list[Fields]]:
+    """The members of a row, or of each row of a list of nothing else."""
+    items = node["List"]["items"] if "List" in node else [node]
+    rows = [item["RowExpr"].get("args", []) for item in items if "RowExpr" in item]
+    return rows if len(rows) == len(items) else []
 
 
 def _sides(walk: Walk, fields: Fields) -> tuple[Operand, ...]:

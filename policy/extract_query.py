@@ -8,10 +8,12 @@ parse_cte.c) and what is certain of a query's size without a catalog. Statements
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from policy.extract_expression import func_call
 from policy.extract_names import output
+from policy.extract_operands import selected
 from policy.extract_walk import (
     CteInfo,
     Environment,
@@ -59,6 +61,11 @@ def select(walk: Walk, fields: Fields, parent: Scope | None, only_values: bool =
     for target in fields.get("targetList", ())[:1]:
         scope.position = walk.position(target["ResTarget"])
     _size(scope, fields)
+    if not scope.final:
+        scope.outputs = tuple(
+            replace(known, operand=selected(walk, target["ResTarget"]))
+            for known, target in zip(scope.outputs, fields.get("targetList", ()), strict=True)
+        )
     walk.rest("SelectStmt", fields, _SELECT_DONE)
     walk.depth -= 1
     walk.scope, walk.clause, walk.environment, walk.in_aggregate = before, clause, environment, inside

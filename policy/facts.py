@@ -11,7 +11,7 @@ work on these values alone, without a second walk.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -59,9 +59,14 @@ class OperandKind(StrEnum):
     """``$n`` without a cast: of whatever type the Parse message says."""
     COLUMN = "column"
     CALL = "call"
-    """What a function returns; ``Operand.name`` is the function's."""
+    """What a function returns; ``Operand.name`` is the function's, ``Operand.sides`` its arguments where they
+    all stand in one list."""
     OPERATION = "operation"
     """What an operator gives; ``Operand.name`` is its symbol, ``Operand.sides`` what it is given."""
+    COMMON = "common"
+    """Of the type that ``Operand.sides`` come to together: CASE, COALESCE, GREATEST, NULLIF, UNION."""
+    ELEMENT = "element"
+    """What subscripts take of the one value in ``Operand.sides``."""
     OTHER = "other"
 
 
@@ -234,6 +239,8 @@ class Output:
     qualifier: tuple[str, ...] = ()
     composite: bool = False
     """``(expression).*``: the fields of a composite value, which only a catalog can name."""
+    operand: Operand | None = field(default=None, compare=False)
+    """What the text tells of its type; told of queries that others select from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,18 @@ Where anything is in doubt, the answer is that it can. Knows no policy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+from policy import builtin
 from policy.builtin_symbols import TYPES
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames
 from policy.catalog_values import PG_CATALOG, CastContext, Function, Relation, Type, TypeKind
-from policy.facts import Facts, Operand, OperandKind, TypeRef
+from policy.facts import ColumnRef, Facts, Operand, OperandKind, TypeRef
 from policy.names import QualifiedName
 from policy.resolve import Answer
+from policy.value_origins import Origins
 
 TEXT: Final = QualifiedName(PG_CATALOG, "text")
 
@@ -61,15 +63,14 @@ _COMPARING: Final = frozenset(
 _WITH_TEXT_UNLIKE: Final = frozenset({"jsonb", "tsvector", "tsquery", "V", "bytea"})
 """What ``||`` makes something else of."""
 _UNTOLD: Final = QualifiedName("", "")
-_BYTEA: Final = QualifiedName(PG_CATALOG, "bytea")
-_RETURNED: Final[Mapping[tuple[QualifiedName, ...], str]] = {
-    (TEXT,): """concat concat_ws format initcap left lpad md5 quote_ident quote_literal regexp_replace repeat
-        replace right rpad split_part to_char to_hex translate""",
-    (TEXT, _BYTEA): "btrim ltrim reverse rtrim string_agg substr",
-    (QualifiedName(PG_CATALOG, "int8"),): "count dense_rank rank row_number",
-}
-_RETURNS: Final = {name: types for types, names in _RETURNED.items() for name in names.split()}
-"""What functions of pg_catalog return, over all overloads and versions."""
+_OF_TIME: Final = frozenset({"N", "D", "T"})
+_NUMBERS_AND_TIMES: Final = tuple(name for name, category in _CATEGORY.items() if category in _OF_TIME)
+_GIVING_ALWAYS: Final = {**dict.fromkeys(_COMPARING, (_BOOL,)), "->>": (TEXT,), "#>>": (TEXT,)}
+_GIVING_JSON: Final = frozenset({"->", "#>"})
+_JSON_TYPES: Final = tuple(QualifiedName(PG_CATALOG, name) for name in ("json", "jsonb"))
+_LIKE_THEIR_ARGUMENT: Final = frozenset({"max", "min"})
+"""Functions whose many overloads each return what they are given."""
+_OF_NO_CERTAIN_TYPE: Final = frozenset({"record", "internal", "cstring", "void", "trigger"})
 
 
 def type_named(name: str, schema: str | None, names: CatalogNames) -> tuple[QualifiedName, ...]:
@@ -95,7 +96,8 @@ class ValueTypes:
         self._facts = facts
         self._names = names
         self._catalog = names.catalog
-        self._columns: dict[int, QualifiedName] | None = None
+        self._columns: tuple[Mapping[int, QualifiedName], Mapping[int, ColumnRef]] | None = None
+        self._origins = Origins(facts, names, self._possible)
         self._present: frozenset[QualifiedName] | None = None
 
     # What is certain of one value -----------------------------------------------------------------------
@@ -107,55 +109,99 @@ class ValueTypes:
 
     def _possible(self, operand: Operand) -> tuple[QualifiedName, ...]:
         """The types that ``operand`` can have; empty where there is no telling."""
-        if operand.kind is OperandKind.COLUMN and operand.position is not None:
-            known = self._column_types().get(operand.position)
-            return () if known is None else (known,)
-        if operand.kind is OperandKind.TYPED and operand.name is not None:
-            return type_named(operand.name, operand.schema, self._names)
-        if operand.kind is OperandKind.CALL and operand.name is not None:
-            return self._returned(operand.name, operand.schema)
-        if operand.kind is OperandKind.OPERATION and operand.name is not None:
-            return self._given(operand.name, operand.schema, operand.sides)
-        return ()
+        reader = _READERS.get(operand.kind)
+        return () if reader is None else reader(self, operand)
 
-    def _given(
-        self, symbol: str, schema: str | None, sides: tuple[Operand, ...]
-    ) -> tuple[QualifiedName, ...]:
-        """What the built-in operator of ``symbol`` gives, where it surely is that one."""
-        if schema not in (None, PG_CATALOG) or any(
+    def _of_column(self, operand: Operand) -> tuple[QualifiedName, ...]:
+        if operand.position is None:
+            return ()
+        columns, inner = self._column_types()
+        known = columns.get(operand.position)
+        if known is not None:
+            return (known,)
+        ref = inner.get(operand.position)
+        return () if ref is None else self._origins.of(ref)
+
+    def _of_cast(self, operand: Operand) -> tuple[QualifiedName, ...]:
+        return type_named(operand.name or "", operand.schema, self._names)
+
+    def _of_operation(self, operand: Operand) -> tuple[QualifiedName, ...]:
+        """What the built-in operator gives, where it surely is one."""
+        symbol, sides = operand.name or "", operand.sides
+        if operand.schema not in (None, PG_CATALOG) or any(
             found.schema != PG_CATALOG for found in self._catalog.operators(symbol)
         ):
             return ()
-        if symbol in _COMPARING and len(sides) == 2:
-            return (_BOOL,)
+        if symbol in _GIVING_ALWAYS and len(sides) == 2:
+            return _GIVING_ALWAYS[symbol]
+        if symbol in _GIVING_JSON and len(sides) == 2:
+            of = self._possible(sides[0])
+            return of if set(of) <= set(_JSON_TYPES) else ()
         typed = [side for side in sides if side.kind is not OperandKind.UNTYPED]
         kinds = {_CATEGORY.get(each) for side in typed for each in self._possible(side) or (_UNTOLD,)}
         if not kinds or None in kinds:
             return ()
-        if symbol in _RECKONING and kinds == {"N"}:
-            return _NUMBERS
+        if symbol in _RECKONING and kinds <= _OF_TIME:
+            return _NUMBERS if kinds == {"N"} else _NUMBERS_AND_TIMES
         return (TEXT,) if symbol == "||" and "S" in kinds and not kinds & _WITH_TEXT_UNLIKE else ()
 
-    def _returned(self, name: str, schema: str | None) -> tuple[QualifiedName, ...]:
+    def _returned(self, operand: Operand) -> tuple[QualifiedName, ...]:
+        name, schema = operand.name or "", operand.schema
         if schema not in (None, PG_CATALOG):
             return ()
         others = () if schema is not None else self._names.schemas
-        shadowed = any(self._catalog.functions(each, name) for each in others if each != PG_CATALOG)
-        return () if shadowed else _RETURNS.get(name, ())
+        if any(self._catalog.functions(each, name) for each in others if each != PG_CATALOG):
+            return ()
+        results = builtin.results(name)
+        if not _OF_NO_CERTAIN_TYPE.isdisjoint(results):
+            return self._common(operand) if name in _LIKE_THEIR_ARGUMENT else ()
+        plain = tuple(QualifiedName(PG_CATALOG, each) for each in results if not each.startswith("any"))
+        if len(plain) == len(results):
+            return plain
+        like_arguments = self._common(operand)
+        return (*plain, *like_arguments) if like_arguments else ()
 
-    def _column_types(self) -> Mapping[int, QualifiedName]:
-        """The type of each column mentioned, by the mention's position, where it surely is one column."""
+    def _common(self, operand: Operand) -> tuple[QualifiedName, ...]:
+        """Every type of its sides' categories, one of which they come to (select_common_type)."""
+        found: set[str] = set()
+        for side in operand.sides:
+            if side.kind is not OperandKind.UNTYPED:
+                categories = {_CATEGORY.get(each) for each in self._possible(side) or (_UNTOLD,)}
+                if not categories.isdisjoint((None, "R")):
+                    return ()
+                found.update(filter(None, categories))
+        return tuple(name for name, category in _CATEGORY.items() if category in found)
+
+    def _element(self, operand: Operand) -> tuple[QualifiedName, ...]:
+        """What a subscript takes of an array, or of jsonb."""
+        found = self._possible(operand.sides[0])
+        arrays = [each for each in found if each.schema == PG_CATALOG and each.name.startswith("_")]
+        if found == (_JSON_TYPES[1],):
+            return found
+        if not arrays or len(arrays) < len(found):
+            return ()
+        return tuple(QualifiedName(PG_CATALOG, each.name[1:]) for each in arrays)
+
+    def _column_types(self) -> tuple[Mapping[int, QualifiedName], Mapping[int, ColumnRef]]:
+        """By the position of a column's mention: its type, where it surely is one column of a relation, and
+        the mention itself where it is no relation's."""
         if self._columns is None:
-            self._columns = {}
+            columns: dict[int, QualifiedName] = {}
+            inner: dict[int, ColumnRef] = {}
             for answer in self._names.resolve(self._facts).columns:
                 ref = answer.ref
-                if answer.answer is not Answer.RESOLVED or len(answer.reads) != 1 or ref.fields:
+                if answer.answer is not Answer.RESOLVED or ref.fields or ref.position is None:
+                    continue
+                if not answer.reads:
+                    inner[ref.position] = ref
+                if len(answer.reads) != 1:
                     continue
                 (read,) = answer.reads
                 relation = self._catalog.relation(read.schema, read.relation)
                 column = relation.column(read.column or "") if relation is not None else None
-                if column is not None and column.name == ref.name and ref.position is not None:
-                    self._columns[ref.position] = column.type
+                if column is not None and column.name == ref.name:
+                    columns[ref.position] = column.type
+            self._columns = columns, inner
         return self._columns
 
     # What may be present --------------------------------------------------------------------------------
@@ -220,6 +266,16 @@ class ValueTypes:
         )
 
 
+_READERS: Final[Mapping[OperandKind, Callable[[ValueTypes, Operand], tuple[QualifiedName, ...]]]] = {
+    OperandKind.COLUMN: ValueTypes._of_column,
+    OperandKind.TYPED: ValueTypes._of_cast,
+    OperandKind.CALL: ValueTypes._returned,
+    OperandKind.OPERATION: ValueTypes._of_operation,
+    OperandKind.COMMON: ValueTypes._common,
+    OperandKind.ELEMENT: ValueTypes._element,
+}
+
+
 def parts(name: QualifiedName, catalog: Catalog) -> Iterator[QualifiedName]:
     """The types that values of type ``name`` are made of."""
     known = catalog.type(*name)
@@ -260,6 +316,10 @@ def may_become(source: QualifiedName, target: QualifiedName, catalog: Catalog) -
         return may_become(beneath or source, below or target, catalog)
     if source in _CATEGORY:
         return _becomes(source, target)
+    if source.schema == PG_CATALOG and _is_builtin_type(source.name) and not _takes_any(source):
+        # A cast to somebody's own type would be among the snapshot's; elements of arrays have theirs.
+        known = catalog.type(*target)
+        return target.schema == PG_CATALOG or known is None or known.element is not None
     known = catalog.type(*source)
     return known is None or known.kind in (TypeKind.COMPOSITE, TypeKind.PSEUDO)
 

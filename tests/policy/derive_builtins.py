@@ -25,8 +25,9 @@ FUNCTIONS_SQL = """
 SELECT n.nspname, p.proname, p.prokind, p.provolatile, p.proretset, p.pronargs, p.pronargdefaults,
        p.provariadic <> 0, ARRAY(SELECT t.typname::text
                                  FROM unnest(p.proargtypes) WITH ORDINALITY AS a (type, place)
-                                 JOIN pg_type t ON t.oid = a.type ORDER BY a.place)
+                                 JOIN pg_type t ON t.oid = a.type ORDER BY a.place), r.typname::text
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+JOIN pg_type r ON r.oid = p.prorettype
 WHERE n.nspname IN ('pg_catalog', 'information_schema')
 """
 RELATIONS_SQL = """
@@ -40,9 +41,8 @@ WHERE n.nspname IN ('pg_catalog', 'information_schema') AND c.relkind NOT IN ('i
 def describe(connection: psycopg.Connection[Any]) -> dict[str, builtin.Builtin]:
     """Name (schema-qualified outside pg_catalog) -> the worst case over its overloads on this server."""
     found: dict[str, builtin.Builtin] = {}
-    for schema, name, kind, volatility, is_set, nargs, defaults, variadic, types in connection.execute(
-        FUNCTIONS_SQL
-    ):
+    for row in connection.execute(FUNCTIONS_SQL):
+        schema, name, kind, volatility, is_set, nargs, defaults, variadic, types, result = row
         key = name if schema == builtin.PG_CATALOG else f"{schema}.{name}"
         least = nargs - defaults
         overload = builtin.Builtin(
@@ -53,6 +53,7 @@ def describe(connection: psycopg.Connection[Any]) -> dict[str, builtin.Builtin]:
             takes_row=bool(types) and types[0] in ROW_TYPES and least <= 1 <= (1 if variadic else nargs),
             arities=frozenset() if variadic else frozenset(range(least, nargs + 1)),
             open_arity=least if variadic else None,
+            results=frozenset({result}),
         )
         found[key] = worse(found[key], overload) if key in found else overload
     return found
@@ -69,6 +70,7 @@ def worse(one: builtin.Builtin, other: builtin.Builtin) -> builtin.Builtin:
         takes_row=one.takes_row or other.takes_row,
         arities=one.arities | other.arities,
         open_arity=min(opens, default=None),
+        results=one.results | other.results,
     )
 
 
@@ -91,7 +93,8 @@ def render(function: builtin.Builtin) -> str:
     if function.open_arity is not None:
         arities.append(f"{function.open_arity}+")
     kinds = "".join(sorted(function.kinds))
-    return f"{function.name} {kinds} {function.volatility} {flags or '-'} {','.join(arities)}"
+    results = ",".join(sorted(function.results))
+    return f"{function.name} {kinds} {function.volatility} {flags or '-'} {','.join(arities)} {results}"
 
 
 HEADER = """\
@@ -102,6 +105,7 @@ HEADER = """\
 #   volatility: the worst of i, s, v
 #   flags: s returns a set, r takes a whole row as its one argument, - neither
 #   numbers of arguments: 2,3 those alone, 2+ any number from 2 (VARIADIC)
+#   types that it can return
 """
 
 

@@ -16,6 +16,10 @@ def typed(name: str, schema: str | None = "pg_catalog") -> Operand:
     return Operand(OperandKind.TYPED, name, schema)
 
 
+def common(*sides: Operand) -> Operand:
+    return Operand(OperandKind.COMMON, sides=sides)
+
+
 def column(position: int) -> Operand:
     return Operand(OperandKind.COLUMN, position=position)
 
@@ -51,12 +55,30 @@ def column(position: int) -> Operand:
         ("a OPERATOR(s.+) 1", Operand(OperandKind.OPERATION, "+", "s", sides=(column(10), typed("int4")))),
         ("a = ANY (b)", OTHER),
         ("a IN (1)", OTHER),
-        ("(SELECT 1)", OTHER),
-        ("lower(a)", Operand(OperandKind.CALL, "lower")),
-        ("s.lower(a)", Operand(OperandKind.CALL, "lower", "s")),
+        ("(SELECT 1)", typed("int4")),
+        ("(SELECT 'x')", typed("text")),
+        ("(SELECT 1, 2)", OTHER),
+        ("(VALUES (1))", OTHER),
+        ("ARRAY(SELECT 1)", OTHER),
+        ("EXISTS (SELECT 1)", typed("bool")),
+        ("lower(a)", Operand(OperandKind.CALL, "lower", sides=(column(16),))),
+        ("s.lower('x')", Operand(OperandKind.CALL, "lower", "s", sides=(UNTYPED,))),
+        ("mode() WITHIN GROUP (ORDER BY a)", Operand(OperandKind.CALL, "mode")),
+        ("a[1]", Operand(OperandKind.ELEMENT, sides=(column(10),))),
+        ("a[1][2]", Operand(OperandKind.ELEMENT, sides=(column(10),))),
+        ("a[1:2]", OTHER),
+        ("(a)[1].b", OTHER),
+        ("CASE WHEN a THEN 1 ELSE 2 END", typed("int4")),
+        ("CASE WHEN a THEN 1 END", typed("int4")),
+        ("CASE WHEN a THEN 1 ELSE 1.5 END", common(typed("int4"), typed("numeric"))),
+        ("CASE WHEN a THEN 1 ELSE ROW(1) END", OTHER),
+        ("greatest(1, 'x')", typed("int4")),
+        ("nullif(1, 1.5)", common(typed("int4"), typed("numeric"))),
+        ("current_user", typed("name")),
+        ("current_date", OTHER),
         ("coalesce(a, '', NULL)", column(19)),
         ("coalesce('', '')", UNTYPED),
-        ("coalesce(a, 1)", OTHER),
+        ("coalesce(a, 1)", common(column(19), typed("int4"))),
         ("coalesce(1, 2)", typed("int4")),
     ],
 )
@@ -72,16 +94,39 @@ def test_arguments(argument: str, expected: Operand) -> None:
         ("1 <~> 'x'", "<~>", (typed("int4"), UNTYPED)),
         ("- $1", "-", (PARAMETER,)),
         ("$1 IN (1, 2)", "=", (PARAMETER, typed("int4"))),
-        ("$1 IN (1, 1.5)", "=", (PARAMETER, OTHER)),
+        ("$1 IN (1, 1.5)", "=", (PARAMETER, common(typed("int4"), typed("numeric")))),
         ("$1 BETWEEN 1 AND 2", ">=", (PARAMETER, typed("int4"))),
         ("$1 LIKE 'a%'", "~~", (PARAMETER, UNTYPED)),
-        ("$1 = ANY ('{1}')", "=", ()),
+        ("$1 = ANY ('{1}')", "=", (PARAMETER, UNTYPED)),
+        ("1 = ANY ($1)", "=", (typed("int4"), PARAMETER)),
+        ("$1 = ALL (ARRAY[1, 2])", "=", (PARAMETER, typed("int4"))),
+        ("$1 = ANY ('{1}'::int[])", "=", (PARAMETER, typed("int4"))),
+        ("$1 = ANY (a)", "=", (PARAMETER, Operand(OperandKind.ELEMENT, sides=(column(18),)))),
+        ("$1 = ANY (ARRAY[ARRAY[1]])", "=", (PARAMETER, OTHER)),
+        ("ROW(1) = ROW('x')", "=", (typed("int4"), UNTYPED)),
+        ("(1, 2) = (SELECT 1, 2)", "=", (OTHER, OTHER)),
         ("$1 IN (SELECT 1)", "=", ()),
     ],
 )
 def test_sides_of_operators(expression: str, symbol: str, expected: tuple[Operand, ...]) -> None:
     (facts,) = parse(f"SELECT {expression}").statements
     assert [ref.operands for ref in facts.operators if ref.symbol == symbol][:1] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("(1, 'x') < (1.5, $1)", [(typed("int4"), typed("numeric")), (UNTYPED, PARAMETER)]),
+        (
+            "(1, true) IN ((1, true), (2, false))",
+            [(typed("int4"), typed("int4")), (typed("bool"), typed("bool"))],
+        ),
+        ("(1, 2) = (1, 2, 3)", [(OTHER, OTHER)]),
+        ("(1, 2) IN ((1, 2), $1)", [(OTHER, OTHER)]),
+    ],
+)
+def test_rows_are_compared_member_by_member(expression: str, expected: list[tuple[Operand, ...]]) -> None:
+    assert [ref.operands for ref in parse(f"SELECT {expression}").statements[0].operators] == expected
 
 
 def test_named_and_variadic_arguments_tell_nothing() -> None:
