@@ -50,6 +50,7 @@ from policy.model import (
 )
 from policy.patterns import (
     ANY,
+    BUILTIN_SAFE,
     BadNameError,
     allowed_function,
     column_name,
@@ -60,7 +61,6 @@ from policy.patterns import (
 from policy.reader import KeyedPlace, Place
 
 VERSION = 1
-BUILTIN_SAFE = "builtin-safe"
 MAX_COST = 1e18
 MAX_ROWS = 1e15
 

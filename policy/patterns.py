@@ -13,13 +13,15 @@ import re
 from collections.abc import Iterator
 
 from policy import builtin
-from policy.diagnostics import printable
+from policy.diagnostics import nearest, printable
 from policy.model import Pattern
 
 MAX_NAME_BYTES = 63
 """NAMEDATALEN - 1: PostgreSQL cuts longer names, so a longer one could never match."""
 ANY = "*"
 PG_CATALOG = "pg_catalog"
+BUILTIN_SAFE = "builtin-safe"
+"""Under functions, the word for the reviewed list of ``policy.builtin``."""
 
 _PART = re.compile(r'"(?P<quoted>(?:[^"]|"")*)"(?=\.|$)|(?P<bare>[^".]*)(?=\.|$)')
 _BARE = re.compile(r"[a-z0-9_$*\u0080-\U0010ffff]+")
@@ -84,12 +86,12 @@ def allowed_function(text: str, line: int = 0) -> Pattern:
     bare = len(split_name(text)) == 1
     if bare and pattern.name == ANY:
         raise BadNameError(
-            '"*" alone would allow every built-in function; to mean that, write pg_catalog.*', "builtin-safe"
+            '"*" alone would allow every built-in function; to mean that, write pg_catalog.*', BUILTIN_SAFE
         )
     if bare and ANY not in pattern.name and not builtin.is_builtin(pattern.name):
         raise BadNameError(
             "no built-in function has this name; name a function of your own with its schema",
-            f"public.{text}",
+            nearest(text, [BUILTIN_SAFE]) or f"public.{text}",
         )
     return pattern
 

@@ -309,6 +309,13 @@ BROKEN = {
         "no built-in function",
         "public.order_total",
     ),
+    "builtin-safe misspelt": Broken(
+        "functions: {allow: [builtin_safe]}",
+        "2:21",
+        "functions.allow[0]",
+        "no built-in function",
+        "builtin-safe",
+    ),
     "function with arguments": Broken(
         'functions: {deny: ["f(int)"]}', "2:20", "functions.deny[0]", "without its arguments", "f"
     ),
