@@ -41,7 +41,8 @@ _Value = TypeVar("_Value")
 
 _ASKED_ABOUT: Final = 64
 """How many like names are looked at for some that may be shown: all of a large schema's would take long."""
-_READABLE: Final = frozenset(RelationKind) - {RelationKind.COMPOSITE}
+_SUGGESTED: Final = frozenset(RelationKind) - {RelationKind.COMPOSITE, RelationKind.SEQUENCE}
+"""What an agent that mistook a name can have meant: a sequence can be read, and nobody wants to."""
 _ARRAY_CATEGORY: Final = "A"
 _COMPOSITE_CATEGORY: Final = "C"
 
@@ -141,7 +142,7 @@ class Catalog:
             self._columns = _grouped(
                 (each.name, relation)
                 for relation in self.content.relations
-                if relation.kind in _READABLE
+                if relation.kind in _SUGGESTED
                 for each in relation.columns
             )
         return self._columns.get(column, ())
@@ -153,7 +154,7 @@ class Catalog:
             relation.qualified
             for known in like
             for relation in self._relations_by_name[known]
-            if relation.kind in _READABLE and visible(relation.qualified)
+            if relation.kind in _SUGGESTED and visible(relation.qualified)
         )
         return tuple(islice(found, limit))
 

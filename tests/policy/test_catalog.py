@@ -103,6 +103,7 @@ CONTENT = Content(
         view("app.loop", "x", reads=(Read(q("app.loop"), ("x",)),)),
         view("app.typed", "x", reads=(), uses=Uses(types=(q("app.mail"), q("app._mail")))),
         relation("app.pair", "a", "b", kind=RelationKind.COMPOSITE),
+        relation("app.receipts_seq", "last_value", kind=RelationKind.SEQUENCE),
         relation("pg_catalog.pg_class", "oid", "relname"),
         relation("public.customers", "id"),
         relation("public.pg_class", "mine"),
@@ -200,6 +201,10 @@ class TestLikeness:
         found = catalog.nearest_relations("customers", lambda name: name.schema == "public")
         assert found == (q("public.customers"),)
         assert catalog.nearest_relations("pair", everything) == ()
+
+    def test_nobody_means_a_sequence(self, catalog: Catalog) -> None:
+        assert catalog.nearest_relations("receipts_sq", everything) == ()
+        assert catalog.columns_named("last_value") == ()
 
     def test_nearest_columns(self, catalog: Catalog) -> None:
         orders = catalog.relations_named("orders")
