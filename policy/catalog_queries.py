@@ -149,6 +149,8 @@ SELECT t.oid, n.nspname, t.typname, t.typtype::text, t.typcategory::text,
        t.typrelid,
        ARRAY[t.typinput, t.typoutput, t.typreceive, t.typsend, t.typmodin, t.typmodout, t.typsubscript,
              coalesce(r.rngcanonical, 0), coalesce(r.rngsubdiff, 0)]::oid[]
+         || ARRAY(SELECT p.amproc::oid FROM pg_opclass k JOIN pg_amproc p ON p.amprocfamily = k.opcfamily
+                  WHERE k.oid = r.rngsubopc AND k.oid >= {FIRST_USER_OID})
 FROM pg_type t
 JOIN pg_namespace n ON n.oid = t.typnamespace
 LEFT JOIN pg_class c ON c.oid = t.typrelid

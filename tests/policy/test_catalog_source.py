@@ -35,6 +35,16 @@ from tests.support.postgres import Database, Server
 Result = TypeVar("Result")
 
 
+HUES = """
+CREATE TYPE hue AS ENUM ('red', 'blue');
+CREATE FUNCTION hue_order(hue, hue) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 0; END';
+CREATE FUNCTION hue_before(hue, hue) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN true; END';
+CREATE OPERATOR <# (LEFTARG = hue, RIGHTARG = hue, FUNCTION = hue_before);
+CREATE OPERATOR CLASS hue_class FOR TYPE hue USING btree AS OPERATOR 1 <#, FUNCTION 1 hue_order(hue, hue);
+CREATE TYPE hues AS RANGE (SUBTYPE = hue, SUBTYPE_OPCLASS = hue_class);
+"""
+
+
 def on_connection(dsn: str, work: Callable[[Any], Awaitable[Result]]) -> Result:
     async def run() -> Result:
         connection = await asyncpg.connect(dsn)
@@ -269,6 +279,12 @@ class TestOperatorsCastsTypes:
         people = catalog.type("app", "people")
         assert people is not None
         assert people.relation == QualifiedName("app", "people")
+
+    def test_the_operator_class_of_a_range_counts(self, empty_database: Database) -> None:
+        empty_database.execute(HUES)
+        hues = read_catalog(empty_database.dsn()).type("public", "hues")
+        assert hues is not None
+        assert names(hues.uses.functions) == {"public.hue_order"}
 
     def test_a_domain_inside_a_composite_counts(self, catalog: Catalog) -> None:
         address = catalog.type("app", "_address")
