@@ -306,18 +306,30 @@ def _declared_type(node: str, field: str) -> Handler:
 def _sub_link(walk: Walk, fields: Fields) -> None:
     position = walk.position(fields)
     if "operName" in fields:
-        walk.operator(strings(fields["operName"]), position)
+        walk.operator(strings(fields["operName"]), position, operands=_with_selected(walk, fields))
     elif fields.get("subLinkType") == "ANY_SUBLINK":
-        walk.implied_equality(position)
+        walk.operator(["="], position, implied=True, operands=_with_selected(walk, fields))
     walk.rest("SubLink", fields, _OPER_NAME)
 
 
+def _with_selected(walk: Walk, fields: Fields) -> tuple[Operand, ...]:
+    """What ``value operator ANY (SELECT …)`` compares: the value, and the select list's one item."""
+    return operand(walk, fields["testexpr"]), operand(walk, {"SubLink": {**fields, **_ONE_VALUE}})
+
+
+_ONE_VALUE: Final = {"subLinkType": "EXPR_SUBLINK"}
+
+
 def _case_expr(walk: Walk, fields: Fields) -> None:
+    position = walk.position(fields)
+    conditions = [when["CaseWhen"]["expr"] for when in fields["args"]]
     if "arg" in fields:
-        walk.implied_equality(walk.position(fields))
+        of = operand(walk, fields["arg"])
+        for sides in dict.fromkeys((of, operand(walk, condition)) for condition in conditions):
+            walk.operator(["="], position, implied=True, operands=sides)
     else:
-        for when in fields["args"]:
-            walk.coerced(when["CaseWhen"]["expr"], "bool")
+        for condition in conditions:
+            walk.coerced(condition, "bool")
     walk.rest("CaseExpr", fields)
 
 

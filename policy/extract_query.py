@@ -26,7 +26,7 @@ from policy.extract_walk import (
     inner_nodes,
     strings,
 )
-from policy.facts import ColumnRef, Join, OperatorRef, SourceKind, Use
+from policy.facts import ColumnRef, Join, Operand, OperandKind, OperatorRef, SourceKind, Use
 from policy.model import StatementClass
 
 # SELECT
@@ -293,7 +293,9 @@ def _from_join(walk: Walk, fields: Fields, scope: Scope, join: int | None) -> No
     natural, condition = bool(fields.get("isNatural")), fields.get("quals")
     for name in using:
         walk.columns.append(ColumnRef(name, (), Use.READ, None, scope.index, None, "using"))
-    if using or natural:
+        merged = Operand(OperandKind.COLUMN, name)
+        walk.operators.append(OperatorRef("=", implied=True, operands=(merged, merged)))
+    if natural:
         walk.operators.append(OperatorRef("=", implied=True))
     walk.in_clause("on", condition)
     alias, using_alias = fields.get("alias"), fields.get("join_using_alias")

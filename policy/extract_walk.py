@@ -432,9 +432,6 @@ class Walk:
                 position = self.position(fields)
                 self.types.append(TypeRef(wanted, PG_CATALOG, cast=True, position=position))
 
-    def implied_equality(self, position: int | None = None) -> None:
-        self.operators.append(OperatorRef("=", implied=True, position=position))
-
     def written_column(self, fields: Fields, use: Use, target: int, clause: str) -> str:
         """Record a ResTarget (or its like) as a column that is written; gives the name."""
         name: str = fields["name"]

@@ -58,6 +58,7 @@ class OperandKind(StrEnum):
     PARAMETER = "parameter"
     """``$n`` without a cast: of whatever type the Parse message says."""
     COLUMN = "column"
+    """``Operand.position`` tells which; a column of USING has none, and ``Operand.name`` instead."""
     CALL = "call"
     """What a function returns; ``Operand.name`` is the function's, ``Operand.sides`` its arguments where they
     all stand in one list."""

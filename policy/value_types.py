@@ -114,13 +114,31 @@ class ValueTypes:
 
     def _of_column(self, operand: Operand) -> tuple[QualifiedName, ...]:
         if operand.position is None:
-            return ()
+            return self._of_using(operand.name)
         columns, inner = self._column_types()
         known = columns.get(operand.position)
         if known is not None:
             return (known,)
         ref = inner.get(operand.position)
         return () if ref is None else self._origins.of(ref)
+
+    def _of_using(self, name: str | None) -> tuple[QualifiedName, ...]:
+        """What columns that some USING merges by that name are, where all are relations' own."""
+        found: dict[QualifiedName, None] = {}
+        for answer in self._names.resolve(self._facts).columns:
+            ref = answer.ref
+            if ref.clause != "using" or ref.name != name or ref.query is None:
+                continue
+            sources = self._facts.queries[ref.query].sources
+            if answer.answer is not Answer.RESOLVED or any(source.relation is None for source in sources):
+                return ()
+            for read in answer.reads:
+                relation = self._catalog.relation(read.schema, read.relation)
+                column = relation.column(read.column or "") if relation is not None else None
+                if column is None:
+                    return ()
+                found[column.type] = None
+        return tuple(found)
 
     def _of_cast(self, operand: Operand) -> tuple[QualifiedName, ...]:
         return type_named(operand.name or "", operand.schema, self._names)

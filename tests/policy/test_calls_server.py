@@ -176,6 +176,9 @@ def uses_of_operators() -> Iterator[str]:
         yield f"{left} BETWEEN {right} AND {right}"
         yield f"{left} = ANY (ARRAY[{right}, {right}])"
         yield f"({left}, {right}) < ({right}, {left})"
+        yield f"{left} IN (SELECT {right})"
+        yield f"{left} < ALL (SELECT {right} FROM t)"
+        yield f"CASE {left} WHEN {right} THEN 1 WHEN {left} THEN 2 END"
         yield f"({left}, 1) IN (({right}, 2), (NULL, '3'))"
     for left in OPERANDS:
         for array in (

@@ -105,7 +105,10 @@ def test_arguments(argument: str, expected: Operand) -> None:
         ("$1 = ANY (ARRAY[ARRAY[1]])", "=", (PARAMETER, OTHER)),
         ("ROW(1) = ROW('x')", "=", (typed("int4"), UNTYPED)),
         ("(1, 2) = (SELECT 1, 2)", "=", (OTHER, OTHER)),
-        ("$1 IN (SELECT 1)", "=", ()),
+        ("$1 IN (SELECT 1)", "=", (PARAMETER, typed("int4"))),
+        ("($1, 2) IN (SELECT 1, 2)", "=", (OTHER, OTHER)),
+        ("$1 < ANY (SELECT 'x')", "<", (PARAMETER, typed("text"))),
+        ("CASE $1 WHEN 1 THEN 'x' END", "=", (PARAMETER, typed("int4"))),
     ],
 )
 def test_sides_of_operators(expression: str, symbol: str, expected: tuple[Operand, ...]) -> None:

@@ -129,6 +129,7 @@ CONTENT = Content(
         relation("api_keys", "id int4!, secret text!"),
         relation("billing.cards", "id int4!, pan text!"),
         relation("labels", "id int4!, code sku_code, qty small_qty"),
+        relation("tagged", "id int4!, tag ci"),
         relation(
             "guarded",
             "id int4!, tenant int4!",
