@@ -33,7 +33,7 @@ class HiddenColumns:
         self._rules: dict[QualifiedName, tuple[ColumnRule, ...]] = {}
 
     def rules(self, name: QualifiedName) -> tuple[ColumnRule, ...]:
-        """The rules on the columns of relation ``name``, those of the tables it is a part of included."""
+        """The rules on the columns of relation ``name``, of the tables it is a part of and of its parts."""
         known = self._rules.get(name)
         if known is None:
             known = self._rules[name] = tuple(self._find(name))
@@ -41,8 +41,10 @@ class HiddenColumns:
 
     def _find(self, name: QualifiedName) -> Iterator[ColumnRule]:
         relation = self._catalog.relation(*name)
-        above = self._catalog.ancestors(relation) if relation is not None else ()
-        for each in (name, *sorted(above)):
+        kin: frozenset[QualifiedName] = frozenset()
+        if relation is not None:
+            kin = self._catalog.ancestors(relation) | self._catalog.descendants(relation)
+        for each in (name, *sorted(kin)):
             yield from (rule for rule in self._policy.columns if rule.relation.matches(*each))
             if self._policy.relations.catalogs is Catalogs.FILTERED:
                 withheld = builtin.withheld_columns(*each)

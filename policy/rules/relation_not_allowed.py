@@ -6,7 +6,8 @@ What it refuses
     sessions' temporary tables. Names in constants count where a function or a cast looks them up:
     ``'name'::regclass``, ``to_regclass('name')``, ``has_table_privilege('name', …)``. With a catalog, a view
     stands for everything that reading it reads, a relation with rules for what writing it writes, and a
-    partition is refused where the table it is part of is denied.
+    partition is refused where the table it is part of is denied. So is a table one of whose partitions or
+    inheritance children is denied, unless the statement says ONLY.
 Why
     Names decide what an agent can reach. Without a catalog, a name without a schema must be allowed in every
     schema of the search_path that it could mean; with one, where it is found.
@@ -139,6 +140,11 @@ def _through(ref: RelationRef, name: QualifiedName, catalog: Catalog, policy: Po
     if above:
         message = f"Relation {name} holds rows of a relation that policy {policy.name} denies"
         return _violation(ref, name, message, allowed_relations(policy), _deciding_line(above, policy))
+    below = [] if ref.only else _denied_below(relation, catalog, policy)
+    if below:
+        message = f"Relation {name} is read with a part of it that policy {policy.name} denies"
+        hint = f"Read ONLY {name}, or a part of it that is allowed."
+        return _violation(ref, name, message, hint, _deciding_line(below, policy))
     if policy.relations.views is Views.OWN:
         return None
     reached = {QualifiedName(r.schema, r.relation) for r in reads_through(ref, relation, catalog)} - {name}
@@ -148,6 +154,10 @@ def _through(ref: RelationRef, name: QualifiedName, catalog: Catalog, policy: Po
     kind = "a view over" if relation.kind in _VIEWS else "written by rules that reach"
     message = f"Relation {name} is {kind} a relation that policy {policy.name} does not allow"
     return _violation(ref, name, message, allowed_relations(policy), _deciding_line(refused, policy))
+
+
+def _denied_below(relation: Relation, catalog: Catalog, policy: Policy) -> list[QualifiedName]:
+    return [child for child in sorted(catalog.descendants(relation)) if _is_denied(child, policy)]
 
 
 _VIEWS = frozenset({RelationKind.VIEW, RelationKind.MATERIALIZED_VIEW})
@@ -166,6 +176,8 @@ def _may_be_reached(name: QualifiedName, catalog: Catalog, policy: Policy) -> bo
     if relation is not None and relation.kind is RelationKind.VIEW:
         # On the way to what it reads; it holds nothing itself.
         return not _is_denied(name, policy)
+    if relation is not None and _denied_below(relation, catalog, policy):
+        return False
     return is_allowed(name, policy)
 
 

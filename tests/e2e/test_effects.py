@@ -30,7 +30,7 @@ name: watched
 access: read_only
 statements: {select: allow, explain: allow, show: allow, set: allow, transaction: allow, cursor: allow,
   prepare: allow, copy_out: allow}
-relations: {allow: ["public.*"], deny: [public.secrets, public.vault], catalogs: filtered}
+relations: {allow: ["public.*"], deny: [public.secrets, public.vault, public.closed_part], catalogs: filtered}
 columns: {public.people: {deny: [ssn]}, public.base: {deny: [hush]}}
 functions: {allow: [builtin-safe, "public.open_*"]}
 rules: {unbounded-join: "off"}
@@ -54,6 +54,9 @@ CREATE TABLE vault_rest PARTITION OF vault DEFAULT;
 CREATE TABLE base (id int, hush text);
 CREATE TABLE derived (more text) INHERITS (base);
 INSERT INTO derived VALUES (1, 'CANARY-HUSH', 'm');
+CREATE TABLE whole (id int, word text);
+CREATE TABLE closed_part () INHERITS (whole);
+INSERT INTO closed_part VALUES (1, 'CANARY-PART');
 CREATE TABLE log (id int, day date) PARTITION BY RANGE (day);
 CREATE TABLE log_rest PARTITION OF log DEFAULT;
 CREATE VIEW staff AS SELECT id, name, mood FROM people;
@@ -140,6 +143,7 @@ ACCEPTED: Mapping[str, tuple[str, ...]] = {
         "SELECT * FROM staff",
         "SELECT id FROM log",
         "SELECT id FROM log_rest",
+        "SELECT word FROM ONLY whole",
         "SELECT id, more FROM derived",
         "SELECT id, tableoid::regclass FROM base",
         "SELECT relname FROM pg_class WHERE oid = 'people'::regclass",
@@ -167,6 +171,7 @@ REFUSED: Mapping[str, tuple[tuple[str, str], ...]] = {
         (RELATION, "SELECT pan FROM hidden.cards"),
         (RELATION, "SELECT w FROM words"),
         (RELATION, "SELECT id FROM vault_rest"),
+        (RELATION, "SELECT word FROM whole"),
         (RELATION, "SELECT 'secrets'::regclass"),
         (RELATION, "SELECT rolpassword FROM pg_authid"),
         (RELATION, "SELECT most_common_vals FROM pg_stats"),

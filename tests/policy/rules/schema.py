@@ -160,6 +160,7 @@ CONTENT = Content(
         view("key_view_view", "token text", "key_view(token)"),
         view("pay_view", "name text, amount numeric", "employees(name, salary)"),
         view("staff", "name text", "employees(name)"),
+        view("event_view", "id int4", "events(id)"),
         view("noisy_view", "n int4", "orders(id)", functions=("bump",)),
         view("kept_keys", "token text", "api_keys(secret)", kind=RelationKind.MATERIALIZED_VIEW),
     ),

@@ -58,6 +58,22 @@ class TestRelations:
     def test_what_leads_to_open_ones_passes(self, sql: str) -> None:
         assert objections(sql, reader()) == []
 
+    @pytest.mark.parametrize(
+        "sql", ["SELECT id FROM events", "SELECT count(*) FROM public.events e", "SELECT id FROM event_view"]
+    )
+    def test_a_denied_part_closes_the_whole(self, sql: str) -> None:
+        parted = reader(relations='{allow: ["public.*"], deny: [public.events_1]}')
+        found = objection(sql, parted)
+        assert found.rule == RELATION
+        assert "events_1" not in found.message + found.hint
+        assert objections("SELECT id FROM ONLY events", parted) == []
+        assert objections(sql, reader()) == []
+
+    def test_a_column_hidden_in_a_part_is_hidden_in_the_whole(self) -> None:
+        parted = reader(columns="{public.events_1: {deny: [payload]}}")
+        assert objection("SELECT payload FROM events", parted).rule == COLUMN
+        assert objections("SELECT id FROM events", parted) == []
+
     def test_a_view_may_answer_for_itself(self) -> None:
         own = reader(relations='{allow: ["public.*"], deny: [public.api_keys, public.ledger], views: own}')
         assert objections("SELECT token FROM key_view", own) == []
