@@ -23,14 +23,10 @@ from policy.rules.naming import display_name
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What, beside the text, a decision depends on. Hashable: it is part of the cache key.
-
-    ``extended`` is True for a Parse message, which PostgreSQL itself limits to one statement.
-    """
+    """What, beside the text, a decision depends on. Hashable: it is part of the cache key."""
 
     agent: str
     names: Names
-    extended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +127,7 @@ def _judge(
             found.append(_failed(rule))
 
     for string_rule in STRING_RULES:
-        check_string = partial(string_rule.check_string, query, policy, extended=situation.extended)
-        run(string_rule.NAME, string_rule.DEFAULT, check_string)
+        run(string_rule.NAME, string_rule.DEFAULT, partial(string_rule.check_string, query, policy))
     for facts in query.statements:
         for rule in RULES:
             run(rule.NAME, rule.DEFAULT, partial(rule.check, facts, situation.names, policy))

@@ -63,7 +63,7 @@ class RulePage(Protocol):
 class StringRule(RulePage, Protocol):
     """A rule about the query string as a whole."""
 
-    def check_string(self, query: QueryString, policy: Policy, *, extended: bool) -> Iterator[Violation]: ...
+    def check_string(self, query: QueryString, policy: Policy) -> Iterator[Violation]: ...
 
 
 class Rule(RulePage, Protocol):

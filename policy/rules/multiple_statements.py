@@ -36,19 +36,16 @@ _SETUP = frozenset({StatementClass.SET, StatementClass.SHOW})
 _HINT = "Send one statement at a time, each in a message of its own."
 
 
-def check_string(query: QueryString, policy: Policy, *, extended: bool) -> Iterator[Violation]:
+def check_string(query: QueryString, policy: Policy) -> Iterator[Violation]:
     statements = query.statements
     if len(statements) < 2:
         return
     second = statements[1].start
-    if extended:
-        # PostgreSQL's own limit on Parse, with its own SQLSTATE (exec_parse_message in postgres.c).
-        yield _violation(f"A prepared statement holds {len(statements)} statements", second, "42601")
-    elif policy.multiple is Multiple.JUDGED:
+    if policy.multiple is Multiple.JUDGED:
         yield from _moving_names(statements)
         yield from _uncounted(statements, policy)
     elif policy.multiple is Multiple.NEVER or not all(_is_setup(part) for part in statements):
-        yield _violation(f"The string holds {len(statements)} statements; none of them ran", second, None)
+        yield _violation(f"The string holds {len(statements)} statements; none of them ran", second)
 
 
 def _is_setup(facts: Facts) -> bool:
@@ -60,7 +57,7 @@ def _moving_names(statements: tuple[Facts, ...]) -> Iterator[Violation]:
         return
     for part in statements:
         if any(ref.name in ("search_path", None) for ref in part.settings):
-            yield _violation("search_path changes within a string of several statements", part.start, None)
+            yield _violation("search_path changes within a string of several statements", part.start)
 
 
 def _uncounted(statements: tuple[Facts, ...], policy: Policy) -> Iterator[Violation]:
@@ -73,16 +70,14 @@ def _uncounted(statements: tuple[Facts, ...], policy: Policy) -> Iterator[Violat
             yield _violation(
                 "A write stands in a string of several statements, where its rows are not counted",
                 part.start,
-                None,
             )
 
 
-def _violation(message: str, position: int, sqlstate: str | None) -> Violation:
+def _violation(message: str, position: int) -> Violation:
     return Violation(
         rule=NAME,
         message=message,
         hint=_HINT,
         position=position,
-        sqlstate=sqlstate,
         halt=Halt.CLASS_NOT_REPAIRABLE,
     )

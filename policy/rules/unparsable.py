@@ -27,7 +27,7 @@ SQLSTATE = "42601"
 GOVERNED_BY = "the grammar of PostgreSQL"
 
 
-def check_string(query: QueryString, policy: Policy, *, extended: bool) -> Iterator[Violation]:  # noqa: ARG001
+def check_string(query: QueryString, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001
     failure = query.failure
     if failure is None or failure.rule != NAME:
         return

@@ -66,10 +66,8 @@ def _without(text: str, section: str) -> str:
     return "".join(lines)
 
 
-def judge(
-    sql: str, policy: Policy, path: tuple[str, ...] = ("public",), *, extended: bool = False
-) -> Decision:
-    return decide(policy, Situation("agent", PathNames((path,)), extended), parse(sql))
+def judge(sql: str, policy: Policy, path: tuple[str, ...] = ("public",)) -> Decision:
+    return decide(policy, Situation("agent", PathNames((path,))), parse(sql))
 
 
 def violations(sql: str, policy: Policy, rule: str, path: tuple[str, ...] = ("public",)) -> list[Violation]:

@@ -4,8 +4,7 @@ import pytest
 
 from policy.decision import Allow, Reject
 from policy.model import Halt, Multiple
-from policy.rejection import reject
-from tests.policy.rules.judging import WRITER, judge, policy_of, violations
+from tests.policy.rules.judging import judge, policy_of, violations
 
 RULE = "multiple-statements"
 POOL_RESET = "SELECT pg_advisory_unlock_all();\nCLOSE ALL;\nUNLISTEN *;\nRESET ALL;"
@@ -81,12 +80,3 @@ def test_judged_lets_search_path_change_among_settings_alone() -> None:
     assert isinstance(
         judge("SET search_path = public; SET timezone = 'UTC'", policy_of(multiple="judged")), Allow
     )
-
-
-@pytest.mark.parametrize("multiple", list(Multiple))
-def test_a_parse_message_holds_one_statement_as_in_postgresql(multiple: Multiple) -> None:
-    policy = policy_of(WRITER, multiple=multiple)
-    decision = judge("SET timezone = 'UTC'; SHOW timezone", policy, extended=True)
-    assert isinstance(decision, Reject)
-    assert decision.violations[0].rule == RULE
-    assert reject(decision, "id", policy).sqlstate == "42601"
