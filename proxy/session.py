@@ -124,6 +124,8 @@ class Session:
         if isinstance(ruling.names, UnreadCatalog):
             # Until the schema as it is now has been read, every statement asks for it anew.
             self._c.altered = True
+        # The ruling may rest on a newer schema: what else is judged with it must do so too.
+        self._c.keep_up()
         self._c.frame = held.frame
         try:
             replacement = held.complete(ruling)

@@ -75,6 +75,21 @@ def test_after_its_own_ddl_the_catalog_is_asked_again_once() -> None:
     assert sent(session.from_frontend(query(SELECT))) == query(SELECT)
 
 
+def test_what_execute_runs_is_judged_by_the_schema_asked_for() -> None:
+    view = View(current=WITH_FRESH)
+    policy = writer(statements="{select: allow, prepare: allow, ddl: allow, transaction: allow}")
+    session, gate = session_of(view, policy)
+    prepare, run = "PREPARE p AS SELECT id FROM public.fresh LIMIT 1", "EXECUTE p"
+    assert sent(session.from_frontend(query(prepare))) == query(prepare)
+    session.from_backend(complete("PREPARE") + ready())
+    run_ddl(session)
+    assert decides(session.from_frontend(query(run))) == [(run.encode(), True)]
+    view.current = CATALOG
+    passed = sent(session.decided(gate.rule_slowly(run.encode(), gate.names(PATHS))))
+    assert query(run) not in passed
+    assert b"pgturnstile_refused" in passed
+
+
 def test_it_is_asked_until_it_has_answered() -> None:
     view = View()
     session, gate = session_of(view)
