@@ -47,10 +47,10 @@ BANS = (
     Ban(
         "the session is sans-I/O",
         ("proxy.session", "proxy.phase", "proxy.replies", "proxy.prepared", "proxy.effects"),
-        NETWORK | {"proxy.relay", "proxy.server", "proxy.cli"},
+        NETWORK | {"proxy.relay", "proxy.server", "proxy.cli", "proxy.commands"},
     ),
-    Ban("arrows go one way", ("proxy.relay",), frozenset({"proxy.server", "proxy.cli"})),
-    Ban("arrows go one way", ("proxy.server",), frozenset({"proxy.cli"})),
+    Ban("arrows go one way", ("proxy.relay",), frozenset({"proxy.server", "proxy.cli", "proxy.commands"})),
+    Ban("arrows go one way", ("proxy.server",), frozenset({"proxy.cli", "proxy.commands"})),
     Ban(
         "a decision is a pure function",
         ("policy.decision", "policy.facts", "policy.model", "policy.catalog", "policy.cost", "policy.rules"),

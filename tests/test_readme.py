@@ -32,6 +32,7 @@ from policy.model import Policy
 from policy.names import PathNames
 from policy.parse import parse
 from proxy import cli, config
+from proxy.commands import rules as rule_pages
 from proxy.config import read_config
 from proxy.demo import PASSWORDS
 from proxy.demo_tour import ANALYST, CLERK
@@ -289,7 +290,9 @@ def test_the_policies_that_ship_are_counted() -> None:
 def rule_table() -> str:
     """What stands between the two markers."""
     rows = ["| rule | level | it refuses |", "|---|---|---|"]
-    rows += [f"| `{name}` | {rule.DEFAULT} | {cli._summary(name)} |" for name, rule in rules.BY_NAME.items()]
+    rows += [
+        f"| `{name}` | {rule.DEFAULT} | {rule_pages.summary(name)} |" for name, rule in rules.BY_NAME.items()
+    ]
     return "\n".join(rows)
 
 
@@ -333,7 +336,7 @@ def test_commands_shown_are_commands(kind: str) -> None:
     for line in the(kind).text.splitlines():
         words = shlex.split(line.partition(" < ")[0], comments=True)
         assert words[0] == "pgturnstile"
-        options = cli._parser().parse_args(words[1:])
+        options = cli.parser().parse_args(words[1:])
         policy = getattr(options, "policy", None)
         if policy is not None:
             assert loader.load_file(ROOT / policy)

@@ -23,7 +23,8 @@ import pytest
 import structlog
 
 from policy import rules
-from proxy.cli import Exit, configure_logging, main, painter
+from proxy.cli import configure_logging, main
+from proxy.commands.terminal import Exit, painter
 from proxy.scram import Verifier
 from tests.support.postgres import Database
 

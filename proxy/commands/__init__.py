@@ -1,0 +1,9 @@
+"""The commands of the command line, one file each: arguments in, exit code out, the work done elsewhere.
+
+A new command is a file with a ``register`` and a line in ``ALL``.
+"""
+
+from proxy.commands import catalogs, check, demo, passwords, policies, rules, serve
+
+ALL = (demo, serve, check, policies, catalogs, rules, passwords)
+"""In the order in which ``--help`` lists them."""

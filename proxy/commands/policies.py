@@ -1,0 +1,64 @@
+"""``pgturnstile policy …``: what a DBA does with policies before they are served."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from policy.diagnostics import InvalidFileError, printable, render
+from policy.trial import run_tests
+from proxy.commands.sources import add_names, load_policy, named_catalog, policy_files
+from proxy.commands.terminal import Exit, Subcommands, UsageError, command, group, one_line
+
+
+def register(commands: Subcommands) -> None:
+    """Add the command to ``commands``."""
+    policy = group(commands, "policy", "Read and test policies.")
+    lint = command(policy, "lint", _policy_lint, ["policy lint policies/*.yaml"])
+    test = command(
+        policy,
+        "test",
+        _policy_test,
+        ["policy test policies", "policy test --catalog shop.json policies/analytics.yaml"],
+    )
+    add_names(test)
+    for reads in (lint, test):
+        reads.add_argument(
+            "files", nargs="+", type=Path, metavar="FILE", help="a policy, or a folder of them"
+        )
+
+
+def _policy_lint(options: argparse.Namespace) -> Exit:
+    """Read policies, and say all that is wrong with them.
+
+    Each fault has its line, its column and the nearest key that exists. What is
+    read but not enforced is a warning. Exit code 1 when a policy cannot be used.
+    """
+    faulty = False
+    for path in policy_files(options.files):
+        try:
+            load_policy(path)
+        except InvalidFileError as error:
+            print(render(error.diagnostics))
+            faulty = True
+    return Exit.REJECTED if faulty else Exit.DONE
+
+
+def _policy_test(options: argparse.Namespace) -> Exit:
+    """Run the tests that policies bring along.
+
+    Each entry of `tests:` is judged as one query string. Names are looked up as
+    `check` looks them up. Exit code 1 when one does not hold.
+    """
+    catalog = named_catalog(options)
+    count = failed = 0
+    for path in policy_files(options.files):
+        for tried in run_tests(load_policy(path), catalog):
+            count += 1
+            failed += bool(tried.complaints)
+            for complaint in tried.complaints:
+                print(f"{path}:{tried.test.line}: {one_line(tried.test.sql)}\n    {printable(complaint)}")
+    if count == 0:
+        raise UsageError("There are no tests; write what you expect under `tests:`.")
+    print(f"{count} test{'' if count == 1 else 's'}, {failed} failed")
+    return Exit.REJECTED if failed else Exit.DONE

@@ -1,0 +1,52 @@
+"""``pgturnstile serve``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+import structlog
+
+from policy.loader import unenforced
+from proxy.commands.terminal import Exit, Subcommands, UsageError, command
+from proxy.config import Config, load_config
+from proxy.server import serve
+
+
+def register(commands: Subcommands) -> None:
+    """Add the command to ``commands``."""
+    serve_ = command(
+        commands,
+        "serve",
+        _serve,
+        ["serve --config pgturnstile.yaml", "serve --config pgturnstile.yaml --log-format json"],
+    )
+    serve_.set_defaults(log_level=logging.INFO)
+    serve_.add_argument("--config", required=True, type=Path, metavar="FILE", help="pgturnstile.yaml")
+    serve_.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="how log lines look on stderr"
+    )
+
+
+def _serve(options: argparse.Namespace) -> Exit:
+    """Run the proxy.
+
+    Prints one line, `ready host=… port=…`, once it accepts connections. SIGHUP
+    reads configuration and policies again, SIGTERM drains, a second SIGTERM
+    stops at once.
+    """
+    log = structlog.get_logger("pgturnstile")
+
+    def load() -> Config:
+        config = load_config(options.config)
+        for policy in config.policies:
+            for diagnostic in unenforced(policy):
+                log.warning("not enforced", place=str(diagnostic))
+        return config
+
+    try:
+        serve(load)
+    except OSError as error:
+        raise UsageError(f"The proxy cannot start: {error.strerror or error}.") from error
+    return Exit.DONE

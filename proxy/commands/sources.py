@@ -1,0 +1,92 @@
+"""What commands read: policies, SQL, and the catalog that names are looked up in.
+
+Knows no command. A file that cannot be read, or a database that does not answer, is a UsageError.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+
+from policy import catalog_source
+from policy.catalog import Catalog
+from policy.catalog_json import CatalogFormatError
+from policy.loader import load_file, unenforced
+from policy.model import Policy
+from proxy.commands.terminal import UsageError, read
+
+_CONNECT_S: Final = 10.0
+"""How long a database may take to answer."""
+
+
+def load_policy(path: Path) -> Policy:
+    policy = load_file(path)
+    for diagnostic in unenforced(policy):
+        print(diagnostic, file=sys.stderr)
+    return policy
+
+
+def policy_files(named: Sequence[Path]) -> Iterator[Path]:
+    """The files named, and the YAML files of the folders named."""
+    for path in named:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(path.glob("*.yaml"))
+        if not found:
+            raise UsageError(f"{path} holds no *.yaml.")
+        yield from found
+
+
+def inputs(files: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    if not files:
+        if sys.stdin.isatty():
+            raise UsageError("Name a file of SQL, or - to read standard input.")
+        files = ["-"]
+    for name in files:
+        if name == "-":
+            yield "<stdin>", sys.stdin.buffer.read()
+        else:
+            yield name, read(Path(name))
+
+
+def add_names(command: argparse.ArgumentParser) -> None:
+    names = command.add_mutually_exclusive_group()
+    names.add_argument("--dsn", metavar="DSN", help="look names up in this database")
+    names.add_argument(
+        "--catalog", type=Path, metavar="FILE", help="look names up in what `catalog dump` wrote"
+    )
+
+
+def named_catalog(options: argparse.Namespace) -> Catalog | None:
+    if options.dsn is not None:
+        return read_catalog(options.dsn)
+    if options.catalog is None:
+        return None
+    try:
+        return Catalog.from_json(read(options.catalog))
+    except CatalogFormatError as error:
+        raise UsageError(f"{options.catalog}: {error}.") from error
+
+
+def read_catalog(dsn: str) -> Catalog:
+    """The catalog of the database that ``dsn`` names; a fault never quotes it, for it may hold a password."""
+
+    async def read() -> Catalog:
+        connection = await asyncpg.connect(dsn, timeout=_CONNECT_S)
+        try:
+            return await catalog_source.read(connection)
+        finally:
+            await connection.close()
+
+    try:
+        return asyncio.run(read())
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        reason = str(error) or type(error).__name__
+        raise UsageError(f"The catalog cannot be read: {reason}") from error
