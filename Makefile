@@ -9,7 +9,7 @@ PYTHON ?=
 CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
 ARGS ?=
 
-.PHONY: demo test test-slow lint clean
+.PHONY: demo test test-slow peers lint clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/pgturnstile demo $(ARGS)
@@ -19,6 +19,10 @@ test: $(VENV)/.test
 
 test-slow: $(VENV)/.test
 	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+# The test suites of others, straight at PostgreSQL and through the proxy: what they need is obtained and built.
+peers: $(VENV)/.test
+	@$(BIN)/python -m tests.peers $(ARGS)
 
 lint: $(VENV)/.test
 	@$(BIN)/ruff check .

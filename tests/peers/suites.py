@@ -1,0 +1,10 @@
+"""Every suite, in the order in which they run: the quickest first."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.peers.pgbench import Pgbench
+from tests.peers.suite import Suite
+
+SUITES: Final[tuple[Suite, ...]] = (Pgbench(),)
