@@ -96,7 +96,7 @@ class WatchedCatalog:
             user=self._login.user,
             password=self._login.password,
             database=self.database,
-            ssl=_tls(self._endpoint),
+            ssl=asyncpg_tls(self._endpoint),
             # A pooler may stand before the server.
             statement_cache_size=0,
             server_settings={
@@ -108,7 +108,7 @@ class WatchedCatalog:
         return connection
 
 
-def _tls(endpoint: Endpoint) -> ssl.SSLContext | Literal["prefer", False]:
+def asyncpg_tls(endpoint: Endpoint) -> ssl.SSLContext | Literal["prefer", False]:
     """asyncpg's ``ssl``: with a context it insists on TLS, which ``prefer`` does not."""
     if endpoint.is_socket or endpoint.tls is None:
         return False

@@ -73,6 +73,7 @@ KINDS: Final = (
     "sh pip-test",
     "sh psql",
     "sh serve",
+    "sh doctor",
     "text rejection",
     "yaml config",
     "yaml policy",
@@ -331,7 +332,7 @@ def test_commented_tls_keys_are_keys() -> None:
         assert set(tls) == keys
 
 
-@pytest.mark.parametrize("kind", ["sh check", "sh serve"])
+@pytest.mark.parametrize("kind", ["sh check", "sh serve", "sh doctor"])
 def test_commands_shown_are_commands(kind: str) -> None:
     for line in the(kind).text.splitlines():
         words = shlex.split(line.partition(" < ")[0], comments=True)
