@@ -9,7 +9,7 @@ PYTHON ?=
 CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
 ARGS ?=
 
-.PHONY: demo test test-slow peers lint clean
+.PHONY: demo test test-slow peers bench bench-quick lint clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/pgturnstile demo $(ARGS)
@@ -24,6 +24,13 @@ test-slow: $(VENV)/.test
 peers: $(VENV)/.test
 	@$(BIN)/python -m tests.peers $(ARGS)
 
+# Linux, with PgBouncer and PostgreSQL's pgbench installed; bench/README.md.
+bench: $(VENV)/.bench
+	@$(BIN)/python -m bench $(ARGS)
+
+bench-quick: $(VENV)/.bench
+	@$(BIN)/python -m bench --quick $(ARGS)
+
 lint: $(VENV)/.test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -33,7 +40,7 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.demo $(VENV)/.test: $(VENV)/.%: $(VENV)/.made pyproject.toml
+$(VENV)/.demo $(VENV)/.test $(VENV)/.bench: $(VENV)/.%: $(VENV)/.made pyproject.toml
 	@$(PIP) -e '.[$*]'
 	@touch $@
 

@@ -1,0 +1,62 @@
+"""Slices in random order, and what came of them.
+
+Owns the order in which contenders take turns. In a round every load is run once with each of its contenders,
+next to each other in time, the loads and the contenders shuffled anew. Knows no workload by name.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bench.contenders import Contender, Name, Ring
+from bench.loads import Load, Metric
+
+
+@dataclass(slots=True)
+class Slices:
+    """Every figure of every slice, by load, metric and contender, in the order of the rounds."""
+
+    taken: dict[str, dict[Metric, dict[Name, list[float]]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    )
+
+    def add(self, load: str, contender: Name, measured: Mapping[Metric, float]) -> None:
+        for metric, value in measured.items():
+            self.taken[load][metric][contender].append(value)
+
+    def of(self, load: str, metric: Metric, contender: Name) -> Sequence[float]:
+        """Empty where it was not measured."""
+        return self.taken.get(load, {}).get(metric, {}).get(contender, ())
+
+
+def order(
+    loads: Sequence[Load], present: Mapping[Name, Contender], chance: random.Random
+) -> list[tuple[Load, Contender]]:
+    """One round."""
+    turns: list[tuple[Load, Contender]] = []
+    for load in chance.sample(list(loads), len(loads)):
+        running = [present[name] for name in load.contenders if name in present]
+        turns += [(load, contender) for contender in chance.sample(running, len(running))]
+    return turns
+
+
+def measure(
+    ring: Ring,
+    loads: Sequence[Load],
+    *,
+    rounds: int,
+    seconds: float,
+    seed: int,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Slices:
+    """``rounds`` rounds of slices of ``seconds`` each. ``tell`` hears of each round."""
+    chance = random.Random(seed)
+    slices = Slices()
+    for number in range(rounds):
+        tell(f"round {number + 1} of {rounds}")
+        for load, contender in order(loads, ring.contenders, chance):
+            slices.add(load.name, contender.name, load.run(ring, contender, seconds))
+    return slices
