@@ -20,7 +20,8 @@ from itertools import islice
 from typing import Any, Final
 
 from policy import builtin
-from policy.catalog_values import Relation
+from policy.catalog_values import Relation, RelationKind
+from policy.counted import Count, CountCatalog, count_of, quoted
 from policy.decision import RuleFailure
 from policy.driver_lookups import is_driver_lookup
 from policy.expressions import kind_of, names_of
@@ -68,6 +69,8 @@ class Question:
     ``reusable``: the price is the same whatever values are bound. So it is without parameters, the exact text
     being the key; with parameters only where every one of a unique key's columns is compared by ``=`` to one
     value, in a statement of one relation without sub-selects or set-returning calls.
+
+    ``count`` is what to ask once the price is known, where the rows it writes are limited and not certain.
     """
 
     text: str | None
@@ -75,6 +78,7 @@ class Question:
     refused: tuple[Violation, ...] = ()
     warnings: tuple[Violation, ...] = ()
     reusable: bool = False
+    count: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +95,12 @@ class CostVerdict:
 
 
 def question(
-    facts: Facts, policy: Policy, names: Names = _PUBLIC, catalog: Relations | None = None
+    facts: Facts, policy: Policy, names: Names = _PUBLIC, catalog: CountCatalog | None = None
 ) -> Question | None:
     """What to ask before ``facts``'s statement may run; None where it needs no price.
 
     ``names`` says what an unqualified relation could be. ``catalog`` None: no price of a statement with
-    parameters is reusable.
+    parameters is reusable, and nothing is counted beforehand.
     """
     if not _limited(policy.cost) or is_driver_lookup(facts):
         return None
@@ -112,7 +116,15 @@ def question(
     text, offset = asked
     if text is None:
         return Question(None, refused=(_not_taken_apart(facts, policy),))
-    return Question(text, offset, warnings=warnings, reusable=_reusable(facts, names, catalog))
+    single = catalog is not None and _is_look_up(facts, names, catalog)
+    return Question(
+        text,
+        offset,
+        warnings=warnings,
+        # What EXECUTE runs its text does not say.
+        reusable=not _executes(facts) and (not facts.parameters or single),
+        count=_count(facts, policy, names, catalog, single=single),
+    )
 
 
 def judge(
@@ -193,13 +205,9 @@ def _asked(facts: Facts) -> tuple[str | None, int | None] | None:
 
 def _copied_relation(ref: RelationRef, columns: tuple[str, ...]) -> str:
     """COPY of a relation reads it and nothing below it (DoCopy in src/backend/commands/copy.c)."""
-    name = ".".join(_quoted(part) for part in (ref.catalog, ref.schema, ref.name) if part is not None)
-    selected = ", ".join(map(_quoted, columns)) or "*"
+    name = ".".join(quoted(part) for part in (ref.catalog, ref.schema, ref.name) if part is not None)
+    selected = ", ".join(map(quoted, columns)) or "*"
     return f"{PREFIX}SELECT {selected} FROM ONLY {name}"  # noqa: S608 - quoted names
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _inner(facts: Facts) -> str | None:
@@ -282,20 +290,33 @@ def _executes(facts: Facts) -> bool:
     return any(ref.action is SessionAction.EXECUTE for ref in facts.session)
 
 
-def _reusable(facts: Facts, names: Names, catalog: Relations | None) -> bool:
-    if _executes(facts):
-        return False  # its text does not say what runs
-    if not facts.parameters:
-        return True
-    if catalog is None or len(facts.queries) != 1 or len(facts.relations) != 1:
+def _count(
+    facts: Facts, policy: Policy, names: Names, catalog: CountCatalog | None, *, single: bool
+) -> Count | None:
+    """None where it is certain that no more than ``affected_rows`` match: a point UPDATE asks nothing."""
+    limit = policy.limits.affected_rows
+    if limit is None or catalog is None or (single and limit >= 1):
+        return None
+    return count_of(facts, limit, names, catalog)
+
+
+def _is_look_up(facts: Facts, names: Names, catalog: Relations) -> bool:
+    """Whether it is certain to find at most one row of one relation, whatever values are bound."""
+    if _executes(facts) or len(facts.queries) != 1 or len(facts.relations) != 1:
         return False
     known = [found for name in names.relations(facts.relations[0]) if (found := catalog.relation(*name))]
     if any(_may_repeat(ref, known) for ref in facts.functions):
         return False
     compared = _compared(facts)
     return bool(known) and all(
-        any(compared.issuperset(key) for key in relation.unique_keys) for relation in known
+        any(compared.issuperset(key) for key in relation.unique_keys) and not _inherited(relation)
+        for relation in known
     )
+
+
+def _inherited(relation: Relation) -> bool:
+    """A unique key spans the partitions of its table, but not the tables that inherit from one."""
+    return bool(relation.children) and relation.kind is not RelationKind.PARTITIONED
 
 
 def _may_repeat(ref: FunctionRef, relations: Sequence[Relation]) -> bool:

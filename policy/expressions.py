@@ -106,6 +106,13 @@ def kind_of(node: Node) -> tuple[str, Mapping[str, Any]]:
     return "", {}
 
 
+def bare(node: Any) -> Any:
+    """``node`` without places in the text: equal for trees that say the same."""
+    if isinstance(node, Mapping):
+        return {name: bare(value) for name, value in node.items() if name not in _PLACES}
+    return [bare(item) for item in node] if isinstance(node, list | tuple) else node
+
+
 def type_name(cast: Mapping[str, Any]) -> str | None:
     """The plain type that a TypeCast casts to; None for arrays and for types with a length."""
     spelt = cast.get("typeName", {})

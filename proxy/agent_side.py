@@ -17,7 +17,7 @@ from proxy.gate import Price, Ruling
 from proxy.limits import Meter
 from proxy.phase import LEGAL, Action, Phase
 from proxy.prepared import AnyChange, Portal, Prepared, TooManyNames
-from proxy.prices import Prices
+from proxy.prices import Bound, Prices
 from proxy.repairs import bound_values
 from proxy.replies import Counted, Owed, Reply
 from proxy.wire import backend as wire
@@ -128,7 +128,10 @@ class AgentSide:
         price = self._prices.price_held(ruling)
         if price is None and self._prices.must_ask(ruling):
             return self._prices.price_query(ruling)
-        return self.run_query(ruling, self._c.entry(ruling, "simple"), price)
+        entry = self._c.entry(ruling, "simple")
+        if price is not None and self._prices.must_count(ruling):
+            return self._prices.count_query(ruling, entry, price)
+        return self.run_query(ruling, entry, price)
 
     def run_query(self, ruling: Ruling, entry: AuditEntry, price: Price | None) -> bytes | None:
         """Let the Query at hand run: as it came (None), or by the messages that hold what it writes."""
@@ -251,7 +254,10 @@ class AgentSide:
             return self.refuse_bound(ruling)
         price = self._prices.price_held(ruling, types)
         if price is None and self._prices.must_ask(ruling):
-            return self._prices.price_bind(message, types, ruling)
+            return self._prices.price_bind(Bound(self.this_frame(), message, types), ruling)
+        if price is not None and self._prices.must_count(ruling, types):
+            bound = Bound(self.this_frame(), message, types)
+            return self._prices.count_bind(bound, ruling, self._c.entry(ruling, "extended"), price)
         self.owe_bind(message.portal, ruling, price)
         return None
 
@@ -259,7 +265,9 @@ class AgentSide:
         """True where a Bind is certain to pass, with no question of ours before it."""
         if ruling is None or not ruling.allowed or ruling.executes or self._c.repairs.watching:
             return False
-        return not self._prices.must_ask(ruling) or self._prices.price_held(ruling, types) is not None
+        if self._prices.must_ask(ruling) and self._prices.price_held(ruling, types) is None:
+            return False
+        return not self._prices.must_count(ruling, types)
 
     def owe_bind(self, name: bytes, ruling: Ruling, price: Price | None) -> None:
         reply = Reply(Owed.BIND, ruling=ruling, notice=b"" if price is None else price.notice)

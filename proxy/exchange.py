@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from proxy.wire.backend import decode_row
+
 
 class Answer(NamedTuple):
     """What the server said.
@@ -24,6 +26,12 @@ class Answer(NamedTuple):
     skipped: bool = False
     ready: bytes | None = None
     late: bool = False
+
+
+def read_number(answer: Answer) -> int:
+    """The one number in the answer; 0 where there is none."""
+    value = decode_row(answer.rows[0])[0] if answer.rows else None
+    return int(value or b"0")
 
 
 class Exchange:

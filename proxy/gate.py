@@ -30,6 +30,7 @@ from policy.parse import parse, parse_heavy
 from policy.plan import PlanFormatError, parse_plan
 from policy.rejection import Notice, Rejection, notice
 from policy.rules import (
+    affected_rows_over_limit,
     insert_missing_not_null,
     unknown_column,
     unknown_function,
@@ -311,6 +312,10 @@ class Gate:
     def unpriced(self, ruling: Ruling) -> Ruling:
         """The refusal of a statement whose price could not be had in time."""
         return self.refused(ruling, (_too_slow(self.policy),), None)
+
+    def foreseen(self, ruling: Ruling, cost: Mapping[str, Any] | None) -> Ruling:
+        """The refusal of a statement that was counted to write too many rows; ``cost`` is its plan's."""
+        return self.refused(ruling, (affected_rows_over_limit.foreseen(self.policy),), cost)
 
     def exceeded(self, decision: Decision, names: SessionNames, violation: Violation) -> Reject:
         """The refusal of a statement that was let run and went over a limit."""

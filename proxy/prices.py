@@ -1,17 +1,18 @@
-"""Holding a statement until its price is known.
+"""Holding a statement until its price is known, and where that is asked the rows that it would write.
 
-Owns what follows from EXPLAIN's answer: the held message goes its way, is refused, or fails as it would have
-failed by itself. How the question is put is ``pricing``'s, what the answer means the gate's.
+Owns what follows from the answers: the held message goes its way, is refused, or fails as it would have
+failed by itself. How a question is put is ``pricing``'s, what the answer means the gate's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from policy.counted import Count
 from proxy.conversation import DROP, Conversation, Held
 from proxy.effects import AuditEntry
-from proxy.exchange import Answer, Exchange
+from proxy.exchange import Answer, Exchange, read_number
 from proxy.gate import Price, Priced, Ruling
 from proxy.phase import Phase
 from proxy.pricing import Asked, as_own_error, ask_for_bind, ask_for_query
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
 EXPLAIN_S: Final = 1.0
 """How long the server may plan a statement before it counts as unpriceable: planning runs functions."""
 _CANCELED: Final = "57014"
+
+
+class Bound(NamedTuple):
+    """A Bind that waits: as it came, decoded, and the parameter types that its statement's Parse named."""
+
+    frame: bytes
+    message: frontend.Bind
+    types: tuple[int, ...]
 
 
 class Prices:
@@ -45,20 +54,40 @@ class Prices:
         """A server that reads past everything up to a Sync answers nothing, nor runs the statement."""
         return ruling.question is not None and not self._c.replies.discarding
 
+    def must_count(self, ruling: Ruling, types: tuple[int, ...] = ()) -> bool:
+        """Whether the rows that the statement would write are to be counted before it runs."""
+        count = _count(ruling)
+        return count is not None and count.askable(types) and not self._c.replies.discarding
+
     def price_query(self, ruling: Ruling) -> bytes:
         """Hold the Query and ask first what it would cost."""
         entry = self._c.entry(ruling, "simple")
         asked = ask_for_query(_text(ruling), sync=not self._c.pipeline_open)
-        return self._ask(asked, lambda answer: self._query_priced(ruling, entry, answer))
+        return self._ask(asked, lambda answer: self._query_priced(ruling, entry, answer), EXPLAIN_S)
 
     def _query_priced(self, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
-        frame = self._release()
-        if answer.skipped:
-            self._c.record_unknown(entry)
-            return DROP
-        if answer.error is not None:
-            return self._query_failed(ruling, entry, answer)
+        if answer.skipped or answer.error is not None:
+            return self._query_unanswered(ruling, entry, answer, of_price=True)
         refusal, price = self._priced(ruling, answer, ())
+        if refusal is None and price is not None and self.must_count(ruling):
+            self._c.forward(self.count_query(ruling, entry, price))
+            return DROP
+        return self._query_settled(ruling, entry, refusal, price)
+
+    def count_query(self, ruling: Ruling, entry: AuditEntry, price: Price) -> bytes:
+        """Hold the Query, whose price is known, and ask how many rows it would write."""
+        asked = ask_for_query(_count_text(ruling), sync=not self._c.pipeline_open)
+        return self._ask(asked, lambda answer: self._query_counted(ruling, entry, price, answer))
+
+    def _query_counted(self, ruling: Ruling, entry: AuditEntry, price: Price, answer: Answer) -> bytes:
+        if answer.skipped or answer.error is not None:
+            return self._query_unanswered(ruling, entry, answer, of_price=False)
+        return self._query_settled(ruling, entry, self._counted(ruling, price, answer), price)
+
+    def _query_settled(
+        self, ruling: Ruling, entry: AuditEntry, refusal: Ruling | None, price: Price | None
+    ) -> bytes:
+        frame = self._release()
         if refusal is not None:
             self._c.forward(self._agent.refuse_query(refusal))
         else:
@@ -66,9 +95,15 @@ class Prices:
             self._c.forward(frame if held is None else held)
         return DROP
 
-    def _query_failed(self, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
-        """EXPLAIN's error is the statement's own; the status after it is what the server says."""
-        error = self._failure(ruling, entry, answer, "simple")
+    def _query_unanswered(
+        self, ruling: Ruling, entry: AuditEntry, answer: Answer, *, of_price: bool
+    ) -> bytes:
+        """The error of a question is the statement's own; the status after it is what the server says."""
+        self._release()
+        if answer.skipped:
+            self._c.record_unknown(entry)
+            return DROP
+        error = self._failure(ruling, entry, answer, "simple", of_price=of_price)
         if answer.ready is not None:
             return error + wire.encode_ready(answer.ready)
         # Inside an open pipeline the server now reads up to a Sync, as it would not after a failed Query: the
@@ -78,40 +113,71 @@ class Prices:
         self._c.pipeline_open = False
         return error
 
-    def price_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes:
+    def price_bind(self, bound: Bound, ruling: Ruling) -> bytes:
         """Hold the Bind and ask what its statement would cost with its values."""
         entry = self._c.entry(ruling, "extended")
-        body = self._agent.this_frame()[HEADER:]
-        asked = ask_for_bind(_text(ruling), types, body, message.statement, self._c.question_name)
-        return self._ask(asked, lambda answer: self._bind_priced(message, types, ruling, entry, answer))
+        return self._ask_bind(
+            _text(ruling), bound, lambda answer: self._bind_priced(bound, ruling, entry, answer), EXPLAIN_S
+        )
 
-    def _bind_priced(
-        self,
-        message: frontend.Bind,
-        types: tuple[int, ...],
-        ruling: Ruling,
-        entry: AuditEntry,
-        answer: Answer,
+    def _bind_priced(self, bound: Bound, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
+        if answer.skipped or answer.error is not None:
+            return self._bind_unanswered(bound, ruling, entry, answer, of_price=True)
+        refusal, price = self._priced(ruling, answer, bound.types)
+        if refusal is None and price is not None and self.must_count(ruling, bound.types):
+            self._c.forward(self.count_bind(bound, ruling, entry, price))
+            return DROP
+        return self._bind_settled(bound, ruling, refusal, price)
+
+    def count_bind(self, bound: Bound, ruling: Ruling, entry: AuditEntry, price: Price) -> bytes:
+        """Hold the Bind, whose price is known, and ask how many rows its statement would write."""
+        return self._ask_bind(
+            _count_text(ruling), bound, lambda answer: self._bind_counted(bound, ruling, entry, price, answer)
+        )
+
+    def _bind_counted(
+        self, bound: Bound, ruling: Ruling, entry: AuditEntry, price: Price, answer: Answer
+    ) -> bytes:
+        if answer.skipped or answer.error is not None:
+            return self._bind_unanswered(bound, ruling, entry, answer, of_price=False)
+        return self._bind_settled(bound, ruling, self._counted(ruling, price, answer), price)
+
+    def _bind_settled(
+        self, bound: Bound, ruling: Ruling, refusal: Ruling | None, price: Price | None
     ) -> bytes:
         frame = self._release()
-        if answer.skipped:
-            self._c.record_unknown(entry)
-            return DROP
-        if answer.error is not None:
-            self._c.phase = Phase.DISCARDING
-            return self._failure(ruling, entry, answer, "extended", message.statement)
-        refusal, price = self._priced(ruling, answer, types)
         if refusal is not None:
             self._c.forward(self._agent.refuse_bound(refusal))
         else:
-            self._agent.owe_bind(message.portal, ruling, price)
+            self._agent.owe_bind(bound.message.portal, ruling, price)
             self._c.forward(frame)
         return DROP
 
-    def _ask(self, asked: Asked, done: Callable[[Answer], bytes]) -> bytes:
-        """Hold the message at hand; the messages that take its place are a question of ours."""
-        self._c.waiting = Held(self._agent.this_frame())
-        exchange = Exchange(done, EXPLAIN_S)
+    def _bind_unanswered(
+        self, bound: Bound, ruling: Ruling, entry: AuditEntry, answer: Answer, *, of_price: bool
+    ) -> bytes:
+        self._release()
+        if answer.skipped:
+            self._c.record_unknown(entry)
+            return DROP
+        self._c.phase = Phase.DISCARDING
+        statement = bound.message.statement
+        return self._failure(ruling, entry, answer, "extended", statement, of_price=of_price)
+
+    def _ask_bind(
+        self, text: str, bound: Bound, done: Callable[[Answer], bytes], limit_s: float | None = None
+    ) -> bytes:
+        asked = ask_for_bind(
+            text, bound.types, bound.frame[HEADER:], bound.message.statement, self._c.question_name
+        )
+        return self._ask(asked, done, limit_s)
+
+    def _ask(self, asked: Asked, done: Callable[[Answer], bytes], limit_s: float | None = None) -> bytes:
+        """Hold the message at hand, if it is not held yet; the messages that take its place are a question
+        of ours."""
+        if self._c.waiting is None:
+            self._c.waiting = Held(self._agent.this_frame())
+        exchange = Exchange(done, limit_s)
         for owed in asked.owed:
             self._c.replies.owe(Reply(owed, exchange=exchange))
         return asked.messages
@@ -126,10 +192,24 @@ class Prices:
             return Priced(self._c.gate.unpriced(ruling), None)
         return self._c.gate.priced(ruling, answer.rows, types, self._c.clock())
 
+    def _counted(self, ruling: Ruling, price: Price, answer: Answer) -> Ruling | None:
+        """The refusal of a statement that would write more rows than it may."""
+        limits = self._c.limits
+        if limits is None or limits.affected_rows is None or read_number(answer) <= limits.affected_rows:
+            return None
+        return self._c.gate.foreseen(ruling, price.cost)
+
     def _failure(
-        self, ruling: Ruling, entry: AuditEntry, answer: Answer, protocol: str, statement: bytes = b""
+        self,
+        ruling: Ruling,
+        entry: AuditEntry,
+        answer: Answer,
+        protocol: str,
+        statement: bytes = b"",
+        *,
+        of_price: bool,
     ) -> bytes:
-        """What the agent reads where EXPLAIN failed: by itself, or because it took too long."""
+        """What the agent reads where a question failed: by itself, or because it took too long."""
         if ruling.question is None or answer.error is None:
             raise TypeError("an error without a question")
         sqlstate = wire.decode_fields(answer.error).get("sqlstate")
@@ -137,10 +217,23 @@ class Prices:
             return self._c.rejection(self._c.gate.unpriced(ruling), protocol)
         entry.sqlstate = sqlstate
         self._c.record(entry)
-        own = as_own_error(answer.error, ruling.question, self._c.question_name, statement)
+        # A count is PostgreSQL's own spelling of a part of the statement: no position in it is the agent's.
+        offset = ruling.question.offset if of_price else None
+        own = as_own_error(answer.error, offset, self._c.question_name, statement)
         if entry.repair is None:
             self._c.repairs.failed(ruling, own, judged=True)
         return self._c.enriched(own, ruling, entry) or wire.encode_error(own)
+
+
+def _count(ruling: Ruling) -> Count | None:
+    return None if ruling.question is None else ruling.question.count
+
+
+def _count_text(ruling: Ruling) -> str:
+    count = _count(ruling)
+    if count is None:
+        raise TypeError("a statement without a count")
+    return count.text
 
 
 def _text(ruling: Ruling) -> str:

@@ -12,7 +12,6 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from policy.cost import Question
 from proxy.replies import Owed
 from proxy.wire import backend as wire
 
@@ -59,14 +58,15 @@ def ask_for_bind(text: str, types: tuple[int, ...], bind: bytes, statement: byte
     return Asked(b"".join([*messages, wire.FLUSH]), tuple(owed))
 
 
-def as_own_error(body: bytes, question: Question, reserved: bytes, statement: bytes = b"") -> dict[str, str]:
-    """EXPLAIN's error, as the statement itself would have raised it.
+def as_own_error(body: bytes, offset: int | None, reserved: bytes, statement: bytes = b"") -> dict[str, str]:
+    """A question's error, as the statement itself would have raised it.
 
-    Its position is the statement's, and where it names ``reserved`` it means the agent's ``statement``.
+    ``offset`` is what its position is to be lessened by, None where it is not one in the statement. Where it
+    names ``reserved`` it means the agent's ``statement``.
     """
     ours, theirs = reserved.decode(), statement.decode("utf-8", "replace")
     fields = {name: value.replace(ours, theirs) for name, value in wire.decode_fields(body).items()}
-    return _moved(fields, question.offset)
+    return _moved(fields, offset)
 
 
 def _moved(fields: Mapping[str, str], offset: int | None) -> dict[str, str]:

@@ -26,6 +26,7 @@ _ERROR: Final = ord("E")
 _READY: Final = ord("Z")
 _COMPLETE: Final = ord("C")
 _PARAMETER: Final = ord("S")
+_NOTICE: Final = ord("N")
 _DESCRIPTION: Final = ord("T")
 _ROWS: Final = (DATA_ROW, COPY_DATA)
 _COPY_TRAILER: Final = b"\xff\xff"
@@ -112,7 +113,9 @@ class ServerSide:
         if kind in _ANY_TIME:
             if kind == _PARAMETER:
                 self._check_parameter(data[frames.body : frames.end])
-            return None
+            # What a question of ours makes a function say, the statement will make it say again.
+            ours = kind == _NOTICE and head is not None and head.exchange is not None
+            return DROP if ours else None
         if kind == _ERROR:
             return self._on_error(data[frames.body : frames.end], head)
         if head is not None and head.exchange is not None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from policy.rules import affected_rows_over_limit
 from proxy.conversation import DROP, Conversation, Held
 from proxy.effects import AuditEntry
-from proxy.exchange import Answer, Exchange
+from proxy.exchange import Answer, Exchange, read_number
 from proxy.gate import Ruling
 from proxy.limits import Meter
 from proxy.phase import Phase
@@ -150,7 +150,7 @@ class HeldWrite:
         if answer.error is not None:
             return self._broken(answer.error)
         if not answer.skipped:
-            self._before = _number(answer)
+            self._before = read_number(answer)
         return DROP
 
     def _counted_after(self, answer: Answer) -> bytes:
@@ -158,7 +158,7 @@ class HeldWrite:
             return self._broken(answer.error)
         if answer.skipped:
             return DROP
-        self._written = _number(answer) - self._before
+        self._written = read_number(answer) - self._before
         return self._verdict()
 
     def _broken(self, body: bytes) -> bytes:
@@ -231,12 +231,6 @@ class HeldWrite:
 def _ask_once(name: bytes) -> bytes:
     """Run the prepared question ``name`` through a portal of the same name, and drop that."""
     return wire.bind_message(name, name) + wire.execute_message(name) + wire.close_message(b"P", name)
-
-
-def _number(answer: Answer) -> int:
-    """The sum in the answer; 0 where there is no table at all."""
-    value = wire.decode_row(answer.rows[0])[0] if answer.rows else None
-    return int(value or b"0")
 
 
 def _told(tag: str | None) -> int:

@@ -3,7 +3,9 @@
 What it refuses
     An INSERT, UPDATE, DELETE, MERGE or COPY FROM that wrote more than ``affected_rows`` rows, wherever it is
     nested. The statement runs, its rows are counted before anything is committed, and above the limit all of
-    it is undone. What writing CTEs, cascades and triggers wrote counts as well.
+    it is undone. What writing CTEs, cascades and triggers wrote counts as well. A plain UPDATE or DELETE that
+    is priced, and may meet more than one row, is counted before it runs, up to one row above the limit: then
+    nothing has to be undone.
 Why
     The planner's estimate of a WHERE may be wrong by any factor. Only the run tells how many rows it takes.
 Refused
@@ -33,6 +35,18 @@ def exceeded(policy: Policy, written: int) -> Violation:
     return Violation(
         rule=NAME,
         message=f"The statement wrote {written:,} rows, the limit is {limit:,}; all of it is undone",
+        hint="Name fewer rows in one statement, with a narrower WHERE.",
+        repairable=True,
+        line=policy.limits.line,
+    )
+
+
+def foreseen(policy: Policy) -> Violation:
+    """The objection to a statement that would write more rows: they were counted, it was not run."""
+    return Violation(
+        rule=NAME,
+        message=f"The statement would write more than {policy.limits.affected_rows:,} rows, the limit; "
+        "it was not run",
         hint="Name fewer rows in one statement, with a narrower WHERE.",
         repairable=True,
         line=policy.limits.line,
