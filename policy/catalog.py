@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from policy import catalog_json
 from policy.catalog_values import (
@@ -52,6 +52,14 @@ def effective_path(path: SearchPath) -> SearchPath:
     return path if PG_CATALOG in path else (PG_CATALOG, *path)
 
 
+class ViewSources(NamedTuple):
+    """What a view's columns, by name, and its rows tell of at every depth: columns of tables and of the views
+    between."""
+
+    columns: Mapping[str, frozenset[ColumnId]]
+    rows: frozenset[ColumnId]
+
+
 class Catalog:
     """An immutable index over one ``Content``. Equal where ``sha256`` is; safe to share between threads."""
 
@@ -67,6 +75,7 @@ class Catalog:
         "_referrers",
         "_relations",
         "_relations_by_name",
+        "_sources",
         "_types",
         "content",
         "row_functions",
@@ -86,6 +95,7 @@ class Catalog:
         self._casts: Final = _grouped((cast.target, cast) for cast in content.casts)
         self._types: Final = {QualifiedName(item.schema, item.name): item for item in content.types}
         self._reach: Final[dict[QualifiedName, tuple[frozenset[ColumnId], frozenset[QualifiedName]]]] = {}
+        self._sources: Final[dict[QualifiedName, ViewSources | None]] = {}
         self._columns_of: Final[dict[QualifiedName, Mapping[str, frozenset[ColumnId]]]] = {}
         # Needed for hints alone, and large: made when first asked for.
         self._columns: Mapping[str, tuple[Relation, ...]] | None = None
@@ -264,6 +274,37 @@ class Catalog:
                         found |= self.reach(below)
         return frozenset(found)
 
+    def view_sources(self, relation: Relation) -> ViewSources | None:
+        """Which of what it reaches the columns and rows of the view ``relation`` tell of.
+
+        None where that is not certain, and for what is no view: then whatever ``reach`` says counts.
+        """
+        name = relation.qualified
+        if name not in self._sources:
+            self._sources[name] = None  # a view that reads itself
+            self._sources[name] = self._find_sources(relation)
+        return self._sources[name]
+
+    def _find_sources(self, view: Relation) -> ViewSources | None:
+        rules = [rule for rule in view.rules if rule.event is RuleEvent.SELECT]
+        flow = rules[0].flow if len(rules) == 1 else None
+        if flow is None or len(flow.outputs) != len(view.columns):
+            return None
+        below: dict[QualifiedName, ViewSources] = {}
+        for read in rules[0].reads:
+            relation = self._relations.get(read.relation)
+            if relation is not None and any(rule.event is RuleEvent.SELECT for rule in relation.rules):
+                sources = self.view_sources(relation)
+                if sources is None:
+                    return None
+                below[read.relation] = sources
+        columns = {
+            column.name: frozenset(_followed(output, below))
+            for column, output in zip(view.columns, flow.outputs, strict=True)
+        }
+        rows = frozenset(_followed(flow.rows, below)).union(*(each.rows for each in below.values()))
+        return ViewSources(columns, rows)
+
     def functions_reached(self, relation: Relation) -> frozenset[QualifiedName]:
         """The functions a read of the view ``relation`` may run at every depth, by name.
 
@@ -325,6 +366,15 @@ class Catalog:
                     if below is not None:
                         waiting.append(below)
         return frozenset(columns), frozenset(functions)
+
+
+def _followed(columns: Iterable[ColumnId], below: Mapping[QualifiedName, ViewSources]) -> Iterator[ColumnId]:
+    """``columns``, and what those of the views ``below`` tell of."""
+    for column in columns:
+        yield column
+        sources = below.get(QualifiedName(column.schema, column.relation))
+        if sources is not None and column.column is not None:
+            yield from sources.columns.get(column.column, ())
 
 
 def _columns_read(read: Read, relation: Relation | None) -> Iterator[ColumnId]:

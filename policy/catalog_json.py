@@ -17,10 +17,10 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any
 
-from policy.catalog_values import Content, Relation
+from policy.catalog_values import ColumnId, Content, Relation
 from policy.names import QualifiedName
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever a field is added, dropped or moved: a dump of another format is refused."""
 
 
@@ -176,10 +176,18 @@ def _qualified(value: Any) -> QualifiedName:
     return QualifiedName(_text(value[0]), _text(value[1]))
 
 
+def _column(value: Any) -> ColumnId:
+    if not isinstance(value, list) or len(value) != 3:
+        raise CatalogFormatError(f"expected a schema, a relation and a column, not {value!r:.40}")
+    schema, relation, column = value
+    return ColumnId(_text(schema), _text(relation), None if column is None else _text(column))
+
+
 _decoders: dict[Any, Decoder] = {
     str: _text,
     int: _integer,
     float: _number,
     bool: _boolean,
     QualifiedName: _qualified,
+    ColumnId: _column,
 }

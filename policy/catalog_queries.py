@@ -75,7 +75,8 @@ SELECT r.oid, r.ev_class, r.rulename, r.ev_type::text, r.is_instead,
              WHERE m[1] <> '0' AND m[1]::oid < {FIRST_USER_OID}),
        ARRAY(SELECT DISTINCT m[1]::oid
              FROM regexp_matches(tree.text, ':(?:funcid|aggfnoid|winfnoid|tsmhandler) (\\d+)', 'g') m
-             WHERE m[1] <> '0')
+             WHERE m[1] <> '0'),
+       CASE r.ev_type WHEN '1' THEN r.ev_action::text END
 FROM pg_rewrite r, LATERAL (SELECT r.ev_action::text || r.ev_qual::text) tree(text)
 WHERE r.ev_class >= {FIRST_USER_OID}
 """

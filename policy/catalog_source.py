@@ -22,9 +22,11 @@ from policy.catalog_values import (
     CastContext,
     CastMethod,
     Column,
+    ColumnId,
     Content,
     Expression,
     ExpressionOrigin,
+    Flow,
     ForeignKey,
     Function,
     FunctionKind,
@@ -45,6 +47,7 @@ from policy.catalog_values import (
     Volatility,
 )
 from policy.names import QualifiedName
+from policy.view_flow import Stored, ViewFlow, flow_of
 
 Row = Sequence[Any]
 
@@ -202,6 +205,8 @@ class _Assembly:
         self.aggregate_functions = {row[0]: row[1] for row in rows["aggregates"]}
         self.used: dict[_Key, tuple[set[QualifiedName], set[QualifiedName]]] = {}
         self.read: dict[int, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+        self._column_ids: dict[ColumnId, ColumnId] = {}
+        """Each column once: the flows of views repeat them."""
         self._sort_dependencies()
 
     def parts(self) -> dict[str, Any]:
@@ -322,7 +327,7 @@ class _Assembly:
         )
 
     def _rule(self, row: Row) -> RewriteRule:
-        oid, relation, name, event, instead, whole_row, builtin_relations, functions = row
+        oid, relation, name, event, instead, whole_row, builtin_relations, functions, tree = row
         # A view's stored tree may still list the view itself, for OLD and NEW.
         columns = {other: numbers for other, numbers in self.read[oid].items() if other != relation}
         # Of the server's own relations no dependency may say which columns are read: then all of them are.
@@ -343,6 +348,34 @@ class _Assembly:
             instead,
             tuple(sorted(reads, key=lambda read: read.relation)),
             self._uses(_Key("pg_rewrite", oid), functions=self._called(functions)),
+            flow=self._flow(flow_of(tree), relation) if tree is not None else None,
+        )
+
+    def _flow(self, flow: ViewFlow | None, view: int) -> Flow | None:
+        """``flow`` by names; None where it is not certain or a relation in it is left out of the snapshot."""
+        named = (
+            {column: self._flow_columns(column) for part in (*flow.outputs, flow.rows) for column in part}
+            if flow is not None
+            else {}
+        )
+        if flow is None or None in named.values() or len(flow.outputs) != len(self.columns.get(view, ())):
+            return None
+        outputs, rows = (
+            [tuple(sorted({each for column in part for each in named[column] or ()})) for part in parts]
+            for parts in (flow.outputs, [flow.rows])
+        )
+        return Flow(tuple(outputs), rows[0])
+
+    def _flow_columns(self, column: Stored) -> tuple[ColumnId, ...] | None:
+        relation = self.relation_names.get(column.relation)
+        if relation is None:
+            return None
+        known = self.columns.get(column.relation, ())
+        return tuple(
+            self._column_ids.setdefault(found, found)
+            for each in known
+            if column.number in (0, each.number)
+            for found in (ColumnId(*relation, each.name),)
         )
 
     def _expressions(self) -> defaultdict[int, list[Expression]]:

@@ -197,14 +197,28 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Flow:
+    """What a view's query makes its columns of (``view_flow``): for each column, by its number, the columns
+    that its values may tell of; ``rows``: what the number and order of its rows tell of. Of the relations
+    that the query names itself: what is below them is theirs."""
+
+    outputs: tuple[tuple[ColumnId, ...], ...]
+    rows: tuple[ColumnId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RewriteRule:
-    """One rule of a relation; a view is its SELECT rule (``pg_rewrite``)."""
+    """One rule of a relation; a view is its SELECT rule (``pg_rewrite``).
+
+    ``flow`` is a view's, None where it is not certain: each of its columns then tells of all it reads.
+    """
 
     name: str
     event: RuleEvent
     instead: bool
     reads: tuple[Read, ...] = ()
     uses: Uses = NOTHING_USED
+    flow: Flow | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ What it refuses
 Why
     A hidden value can be read out of an order, a count or a join as well as out of a select list. Without a
     catalog, a name without a qualifier counts as the hidden column wherever it could be one; with one, where
-    it is. A view that reads a hidden column hides all of its own (``relations.views: expand``), and columns
-    of a partition are hidden as its table's are.
+    it is. A column of a view is hidden where its values are made of a hidden column or are compared with one
+    in the view's conditions; a view sorted or multiplied by one is hidden whole (``relations.views:
+    expand``). Which rows a view leaves out is the business of whoever made it. Columns of a partition are
+    hidden as its table's are.
 Refused
     ``SELECT * FROM employees`` · ``SELECT e FROM employees e`` · ``SELECT name FROM employees ORDER BY
     salary`` · ``SELECT x.b FROM (SELECT name, salary FROM employees) AS x(a, b)``

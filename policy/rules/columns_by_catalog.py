@@ -18,19 +18,22 @@ from policy.model import Catalogs, ColumnRule, Pattern, Policy, Views, Violation
 from policy.names import QualifiedName
 from policy.resolve import ColumnAnswer, Resolution
 from policy.resolve_scope import SYSTEM_COLUMNS
-from policy.rules.relation_not_allowed import reads_through
+from policy.rules.relation_not_allowed import EVENTS
 from policy.value_types import made_of
 
 _MOST_NAMES = 30
 
 
 class HiddenColumns:
-    """Which columns ``policy`` hides, by the names of the snapshot."""
+    """Which columns ``policy`` hides, by the names of the snapshot: those it names, and under ``views:
+    expand`` those of views whose values tell of one."""
 
     def __init__(self, names: CatalogNames, policy: Policy) -> None:
         self._catalog = names.catalog
         self._policy = policy
         self._rules: dict[QualifiedName, tuple[ColumnRule, ...]] = {}
+        self._behind: dict[ColumnId, ColumnRule | None] = {}
+        self._expands = policy.relations.views is Views.EXPAND
 
     def rules(self, name: QualifiedName) -> tuple[ColumnRule, ...]:
         """The rules on the columns of relation ``name``, of the tables it is a part of and of its parts."""
@@ -56,7 +59,30 @@ class HiddenColumns:
         if column.column is None or column.column in SYSTEM_COLUMNS:
             return None
         rules = self.rules(QualifiedName(column.schema, column.relation))
-        return next((rule for rule in rules if rule.hides(column.column)), None)
+        named = next((rule for rule in rules if rule.hides(column.column)), None)
+        return named if named is not None or not self._expands else self._rule_behind(column, column.column)
+
+    def _rule_behind(self, column: ColumnId, name: str) -> ColumnRule | None:
+        """The rule that hides something which a view's ``column`` tells of."""
+        if column not in self._behind:
+            self._behind[column] = None
+            relation = self._catalog.relation(column.schema, column.relation)
+            sources = self._catalog.view_sources(relation) if relation is not None else None
+            if sources is not None:
+                self._behind[column] = self.first_rule(sources.columns.get(name, ()))
+        return self._behind[column]
+
+    def first_rule(self, columns: Iterable[ColumnId]) -> ColumnRule | None:
+        """The rule that hides the first, by name, of those of ``columns`` that are hidden."""
+        named = sorted(column for column in columns if column.column is not None)
+        return next(filter(None, map(self.rule, named)), None)
+
+    def rule_on_rows(self, view: Relation) -> ColumnRule | None:
+        """The rule that hides something which any read of ``view`` tells of, whatever its columns."""
+        if not self._expands:
+            return None
+        sources = self._catalog.view_sources(view)
+        return self.first_rule(self._catalog.reach(view) if sources is None else sources.rows)
 
     def shown(self, relation: Relation) -> list[str]:
         """The columns of ``relation`` that an agent may use, in order."""
@@ -166,11 +192,13 @@ class Reader:
 
     def _views(self) -> Iterator[Violation]:
         for answer in self._resolution.relations:
+            event = EVENTS.get(answer.ref.use)
             for relation in answer.relations:
-                reached = reads_through(answer.ref, relation, self._names.catalog)
-                refused = self._refused(reached) if reached else []
-                if refused:
-                    yield self._through(answer.ref, relation, refused[0][1])
+                rule = self._hidden.rule_on_rows(relation)
+                if rule is None and event is not None:
+                    rule = self._hidden.first_rule(self._names.catalog.reach_of_writing(relation, event))
+                if rule is not None:
+                    yield self._through(answer.ref, relation, rule)
 
     # Wording --------------------------------------------------------------------------------------------
 

@@ -26,7 +26,8 @@ Settings
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from policy.builtin import SYSTEM_SCHEMAS, catalog_relation
 from policy.catalog import Catalog
@@ -161,12 +162,14 @@ def _denied_below(relation: Relation, catalog: Catalog, policy: Policy) -> list[
 
 
 _VIEWS = frozenset({RelationKind.VIEW, RelationKind.MATERIALIZED_VIEW})
-_EVENTS = {Use.INSERT: RuleEvent.INSERT, Use.UPDATE: RuleEvent.UPDATE, Use.DELETE: RuleEvent.DELETE}
+EVENTS: Mapping[Use, RuleEvent] = MappingProxyType(
+    {Use.INSERT: RuleEvent.INSERT, Use.UPDATE: RuleEvent.UPDATE, Use.DELETE: RuleEvent.DELETE}
+)
 
 
 def reads_through(ref: RelationRef, relation: Relation, catalog: Catalog) -> frozenset[ColumnId]:
     """What the mention ``ref`` of ``relation`` reaches below it: through views, and rules on what it does."""
-    event = _EVENTS.get(ref.use)
+    event = EVENTS.get(ref.use)
     reached = catalog.reach(relation)
     return reached if event is None else reached | catalog.reach_of_writing(relation, event)
 

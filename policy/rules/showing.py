@@ -10,7 +10,7 @@ from policy.builtin import SYSTEM_SCHEMAS
 from policy.catalog_names import CatalogNames
 from policy.catalog_values import ColumnId
 from policy.facts import RelationRef
-from policy.model import Policy, Views
+from policy.model import Policy
 from policy.names import QualifiedName
 from policy.rules.columns_by_catalog import HiddenColumns
 from policy.rules.relation_not_allowed import is_open
@@ -41,10 +41,7 @@ class Showing:
         relation = self._names.catalog.relation(*name)
         if relation is None or not is_open(name, self._names.catalog, self._policy):
             return False
-        if self._policy.relations.views is Views.OWN:
-            return True
-        reached = self._names.catalog.reach(relation)
-        return not any(self._hidden.rule(column) is not None for column in reached)
+        return self._hidden.rule_on_rows(relation) is None
 
     def spelt(self, name: QualifiedName) -> str:
         """``name`` as the agent can write it: without its schema where the search path finds it so."""
