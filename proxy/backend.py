@@ -12,14 +12,14 @@ import asyncio
 import hashlib
 import ssl
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
-from proxy import scram
+from proxy import channel_binding, scram
 from proxy.stream import Stream, StreamClosedError, TransportStream
-from proxy.tls import TLSMode
+from proxy.tls import ALPN, TLSMode
 from proxy.wire import authentication, startup
 from proxy.wire.backend import decode_fields, decode_parameter_status, decode_row, simple_query, text_array
 from proxy.wire.frontend import MalformedMessage
@@ -29,6 +29,7 @@ _MAX_FRAME: Final = 64 * 1024
 _MAX_MESSAGES: Final = 1000
 """Messages read before the first ReadyForQuery; a server sends some twenty."""
 _CACHED_KEYS: Final = 256
+_SCRAM: Final = frozenset({scram.MECHANISM, scram.MECHANISM_PLUS})
 
 # The units in which PostgreSQL shows a time (time_unit_conversion_table, src/backend/utils/misc/guc.c).
 _MILLISECONDS: Final[Mapping[str, int]] = {
@@ -56,12 +57,16 @@ class BackendError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where PostgreSQL listens. A ``host`` that begins with ``/`` is the folder of its Unix socket."""
+    """Where PostgreSQL listens. A ``host`` that begins with ``/`` is the folder of its Unix socket.
+
+    ``direct`` begins with TLS at once, as PostgreSQL 17 and later understand it, instead of asking for it.
+    """
 
     host: str
     port: int
     mode: TLSMode = TLSMode.DISABLE
     tls: ssl.SSLContext | None = None
+    direct: bool = False
 
     @property
     def is_socket(self) -> bool:
@@ -123,22 +128,31 @@ async def connect(endpoint: Endpoint) -> TransportStream:
 
 
 async def encrypt(stream: Stream, endpoint: Endpoint) -> None:
-    """Ask for TLS, and start it where the server agrees. Raises BackendError."""
+    """Start TLS: at once, or where the server agrees to it. Raises BackendError."""
     if endpoint.tls is None:
         raise ValueError("no TLS context for this endpoint")
-    stream.write(startup.encode_ssl_request())
     try:
-        answer = await stream.read(1)
-        if stream.buffered:
-            # CVE-2021-23222: bytes that came in clear would be taken for the server's encrypted words.
-            raise BackendError("the database server sent data before TLS was up", "08P01")
-        if answer == b"N" and endpoint.mode is TLSMode.PREFER:
+        if not endpoint.direct and not await _agrees_to_tls(stream, endpoint.mode):
             return
-        if answer != b"S":
-            raise BackendError("the database server does not offer TLS", "08P01")
         await stream.start_tls(endpoint.tls, server_side=False, server_hostname=endpoint.host)
     except StreamClosedError as error:
         raise BackendError("TLS with the database server failed", "08006") from error
+    if endpoint.direct and stream.alpn != ALPN:
+        # Without the name, another protocol's server could be on the other side. libpq insists on it too.
+        raise BackendError("the database server does not offer direct TLS", "08P01")
+
+
+async def _agrees_to_tls(stream: Stream, mode: TLSMode) -> bool:
+    stream.write(startup.encode_ssl_request())
+    answer = await stream.read(1)
+    if stream.buffered:
+        # CVE-2021-23222: bytes that came in clear would be taken for the server's encrypted words.
+        raise BackendError("the database server sent data before TLS was up", "08P01")
+    if answer == b"N" and mode is TLSMode.PREFER:
+        return False
+    if answer != b"S":
+        raise BackendError("the database server does not offer TLS", "08P01")
+    return True
 
 
 async def log_in(stream: Stream, login: Login) -> BackendSession:
@@ -193,8 +207,8 @@ async def _authenticate(stream: Stream, login: Login) -> None:
             stream.write(authentication.encode_password(login.password))
         case authentication.MD5Wanted(salt):
             stream.write(authentication.encode_password(_md5_answer(login.role, login.password, salt)))
-        case authentication.SASLWanted(mechanisms) if scram.MECHANISM in mechanisms:
-            await _scram(stream, login, login.password)
+        case authentication.SASLWanted(mechanisms) if _SCRAM & set(mechanisms):
+            await _scram(stream, login, login.password, mechanisms)
         case _:
             raise BackendError(
                 "the database server asks for an authentication method that is not offered", "28000"
@@ -203,9 +217,9 @@ async def _authenticate(stream: Stream, login: Login) -> None:
         raise MalformedMessage("authentication does not end")
 
 
-async def _scram(stream: Stream, login: Login, password: str) -> None:
-    exchange = scram.ClientExchange()
-    stream.write(authentication.encode_sasl_initial(scram.MECHANISM, exchange.first()))
+async def _scram(stream: Stream, login: Login, password: str, offered: Sequence[str]) -> None:
+    mechanism, exchange = _choose(stream, offered)
+    stream.write(authentication.encode_sasl_initial(mechanism, exchange.first()))
     answer = await _authentication(stream)
     if not isinstance(answer, authentication.SASLContinue):
         raise MalformedMessage("SASL exchange without a challenge")
@@ -220,6 +234,18 @@ async def _scram(stream: Stream, login: Login, password: str) -> None:
         exchange.verify(answer.data)
     except scram.ProofError as error:
         raise BackendError("the database server could not prove that it knows the role", "28000") from error
+
+
+def _choose(stream: Stream, offered: Sequence[str]) -> tuple[str, scram.ClientExchange]:
+    """Channel binding wherever both sides can; libpq's ``channel_binding=prefer``. Raises BackendError."""
+    shown = stream.certificate
+    binding = channel_binding.end_point(shown.der) if shown is not None else None
+    if scram.MECHANISM_PLUS in offered and binding is not None:
+        return scram.MECHANISM_PLUS, scram.ClientExchange(binding=binding)
+    if scram.MECHANISM in offered:
+        could_bind = binding is not None and scram.MECHANISM_PLUS not in offered
+        return scram.MECHANISM, scram.ClientExchange(could_bind=could_bind)
+    raise BackendError("the database server insists on a channel binding that cannot be had", "28000")
 
 
 _known_keys: dict[tuple[str, scram.Challenge], scram.ClientKeys] = {}

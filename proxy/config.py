@@ -253,7 +253,7 @@ class _Reading:
         if cert is None or key is None:
             return None
         try:
-            tls.agent_context(cert, key)
+            tls.agent_tls(cert, key)
         except (OSError, ssl.SSLError, ValueError) as error:
             place.fault(f"certificate and key cannot be used: {_reason(error)}")
         return ListenTls(cert, key, fields.get("required", Place.boolean, True))

@@ -14,7 +14,6 @@ src/backend/libpq/auth.c.
 from __future__ import annotations
 
 import re
-import ssl
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -27,10 +26,18 @@ from proxy import backend, scram
 from proxy.backend import BackendError, BackendSession, Endpoint, Login
 from proxy.config import AgentConfig, BackendPassword, Config, ScramAuth, TrustLoopback
 from proxy.stream import Stream, TransportStream
-from proxy.wire import authentication, startup
+from proxy.tls import ALPN, AgentTls
+from proxy.wire import authentication, client_hello, startup
 from proxy.wire.backend import encode_error, encode_ready
 from proxy.wire.frontend import MalformedMessage
-from proxy.wire.startup import CancelRequest, GSSENCRequest, NotPostgresError, SSLRequest, StartupPacket
+from proxy.wire.startup import (
+    TLS_HANDSHAKE,
+    CancelRequest,
+    GSSENCRequest,
+    NotPostgresError,
+    SSLRequest,
+    StartupPacket,
+)
 
 _MAX_NAME_BYTES: Final = 63
 """PostgreSQL cuts longer names: two names would then be one role."""
@@ -89,21 +96,27 @@ class Proven:
         return self.agent.login.user if self.agent.login is not None else self.user
 
 
-async def read_first(stream: Stream, tls: ssl.SSLContext | None, *, tls_required: bool) -> _First:
+async def read_first(stream: Stream, tls: AgentTls | None, *, tls_required: bool) -> _First:
     """The startup packet or cancel request, after whatever encryption was agreed on.
 
     Raises RefusedError, NotPostgresError and StreamClosedError.
     """
+    prefix = await stream.read(4)
+    if prefix[0] == TLS_HANDSHAKE:
+        if tls is None:
+            raise NotPostgresError("TLS is not offered")
+        await _encrypt(stream, tls, prefix)
+        prefix = await stream.read(4)
     ssl_asked = gss_asked = False
     while True:
-        first = await _read_startup(stream)
+        first = await _read_startup(stream, prefix)
         match first:
             case SSLRequest() if not ssl_asked and not stream.encrypted:
                 ssl_asked = True
                 _refuse_early_bytes(stream)
                 stream.write(b"N" if tls is None else b"S")
                 if tls is not None:
-                    await stream.start_tls(tls, server_side=True)
+                    await _encrypt(stream, tls)
             case GSSENCRequest() if not gss_asked and not stream.encrypted:
                 gss_asked = True
                 _refuse_early_bytes(stream)
@@ -117,13 +130,31 @@ async def read_first(stream: Stream, tls: ssl.SSLContext | None, *, tls_required
                 )
             case StartupPacket() | CancelRequest():
                 return first
+        prefix = await stream.read(4)
 
 
 _First = StartupPacket | CancelRequest
 
 
-async def _read_startup(stream: Stream) -> startup.StartupMessage:
-    length = startup.body_length(await stream.read(4))
+async def _encrypt(stream: Stream, tls: AgentTls, prefix: bytes = b"") -> None:
+    """Start TLS with a client that has asked for it, or (``prefix``: what was read of it) that just begins.
+
+    The latter has to name the protocol by ALPN, and neither may name others only: words meant for a server
+    of another protocol must not be taken for ours. Raises NotPostgresError and StreamClosedError.
+    """
+    hello = prefix + await stream.read(client_hello.HEADER - len(prefix))
+    record = await stream.read(client_hello.record_length(hello))
+    offered = client_hello.offered_protocols(record)
+    if client_hello.PROTOCOL not in offered and (offered or prefix):
+        stream.write(client_hello.encode_alert(client_hello.NO_APPLICATION_PROTOCOL))
+        raise NotPostgresError("TLS for another protocol" if offered else "direct TLS without ALPN")
+    await stream.start_tls(tls.context, server_side=True, hello=hello + record)
+    if prefix and stream.alpn != ALPN:
+        raise NotPostgresError("direct TLS without ALPN")
+
+
+async def _read_startup(stream: Stream, prefix: bytes) -> startup.StartupMessage:
+    length = startup.body_length(prefix)
     try:
         return startup.decode(await stream.read(length))
     except startup.StartupError as error:
@@ -139,20 +170,25 @@ def _refuse_early_bytes(stream: Stream) -> None:
 # --- who --------------------------------------------------------------------------------------------------
 
 
-async def authenticate(stream: Stream, packet: StartupPacket, config: Config, secret: bytes) -> Proven:
+async def authenticate(
+    stream: Stream, packet: StartupPacket, config: Config, secret: bytes, tls: AgentTls | None = None
+) -> Proven:
     """Negotiate the version, then make the agent prove its name.
 
-    ``secret`` is random and one a process: it hides which names are known. Raises RefusedError and
-    StreamClosedError.
+    ``secret`` is random and one a process: it hides which names are known. ``tls`` is what the connection was
+    encrypted with, if it was. Raises RefusedError and StreamClosedError.
     """
     if packet.needs_negotiation:
         stream.write(startup.encode_negotiation(packet.version, packet.unsupported))
     user, database = _names(packet)
     agent = config.agent_for(user)
+    binding = tls.end_point if tls is not None and stream.encrypted else None
     try:
-        password = await _prove(stream, user, agent, _mock(user, config, secret))
-    except (MalformedMessage, scram.ScramError) as error:
+        password = await _prove(stream, user, agent, _mock(user, config, secret), binding)
+    except MalformedMessage as error:
         raise RefusedError(str(error), "08P01") from error
+    except scram.ScramError as error:
+        raise RefusedError(str(error), error.sqlstate) from error
     if agent is None:
         raise AssertionError("an unknown agent was let in")
     return Proven(agent, user, database, packet, password)
@@ -182,33 +218,33 @@ def _mock(user: str, config: Config, secret: bytes) -> scram.Verifier:
     return scram.mock_verifier(user, secret, usual)
 
 
-async def _prove(stream: Stream, user: str, agent: AgentConfig | None, mock: scram.Verifier) -> str | None:
+async def _prove(
+    stream: Stream, user: str, agent: AgentConfig | None, mock: scram.Verifier, binding: bytes | None
+) -> str | None:
     """Carry out the agent's way of authentication; gives the password where PostgreSQL is to judge it."""
     match agent.auth if agent is not None else None:
         case ScramAuth(verifier):
-            await _scram(stream, user, scram.ServerExchange(verifier), "wrong password")
+            await _scram(stream, user, scram.ServerExchange(verifier, binding=binding), "wrong password")
         case TrustLoopback() if stream.local:
             stream.write(authentication.encode_ok())
         case BackendPassword():
             return await _ask_password(stream, user)
-        case TrustLoopback():
-            await _scram(
-                stream, user, scram.ServerExchange(mock, doomed=True), "agent is trusted on loopback only"
-            )
-        case None:
-            await _scram(stream, user, scram.ServerExchange(mock, doomed=True), "unknown agent")
+        case hopeless:
+            why = "unknown agent" if hopeless is None else "agent is trusted on loopback only"
+            exchange = scram.ServerExchange(mock, doomed=True, binding=binding)
+            await _scram(stream, user, exchange, why)
     return None
 
 
 async def _scram(stream: Stream, user: str, exchange: scram.ServerExchange, reason: str) -> None:
-    stream.write(authentication.encode_sasl_wanted([scram.MECHANISM]))
+    stream.write(authentication.encode_sasl_wanted(exchange.mechanisms))
     mechanism, first = authentication.decode_sasl_initial(await _answer(stream))
-    if mechanism != scram.MECHANISM:
+    if mechanism not in exchange.mechanisms:
         raise RefusedError("client selected an invalid SASL authentication mechanism", "08P01")
     if first is None:
         stream.write(authentication.encode_sasl_continue(b""))
         first = await _answer(stream)
-    stream.write(authentication.encode_sasl_continue(exchange.challenge(first)))
+    stream.write(authentication.encode_sasl_continue(exchange.challenge(first, mechanism)))
     try:
         final = exchange.verify(await _answer(stream))
     except scram.ProofError:

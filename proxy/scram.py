@@ -1,8 +1,8 @@
 """SCRAM-SHA-256, both roles, as pure computation.
 
 Owns the messages and keys of RFC 5802 and RFC 7677 in PostgreSQL's dialect (the user name inside the
-exchange is ignored, channel binding is not offered) and the verifier text that PostgreSQL keeps in
-``rolpassword``. Must know nothing of sockets, of the wire's framing or of the config.
+exchange is ignored, tls-server-end-point is the one channel binding) and the verifier text that PostgreSQL
+keeps in ``rolpassword``. Must know nothing of sockets, of the wire's framing or of the config.
 
 Every exchange is an object used once, in order: a server gives ``challenge`` then ``verify``, a client
 ``first``, ``read_challenge``, ``respond``, ``verify``.
@@ -22,6 +22,9 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 MECHANISM: Final = "SCRAM-SHA-256"
+MECHANISM_PLUS: Final = "SCRAM-SHA-256-PLUS"
+"""With channel binding: the exchange is worth nothing to whoever sits between two TLS connections."""
+BINDING_TYPE: Final = "tls-server-end-point"
 DEFAULT_ITERATIONS: Final = 4096
 """PostgreSQL's own default (``scram_iterations``), and RFC 7677's minimum."""
 MAX_ITERATIONS: Final = 1_000_000
@@ -53,6 +56,10 @@ _SERVER_FINAL: Final = re.compile(r"v=(?P<signature>[^,]*)(?:,[A-Za-z]=[^,]*)*",
 
 class ScramError(Exception):
     """The other side broke the exchange: malformed, out of bounds, or not offered. Safe to show."""
+
+    def __init__(self, message: str, sqlstate: str = "08P01") -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
 
 
 class ProofError(Exception):
@@ -139,25 +146,43 @@ class ClientKeys:
 
 
 class ServerExchange:
-    """The server's side against one verifier. ``doomed`` refuses whatever proof comes."""
+    """The server's side against one verifier. ``doomed`` refuses whatever proof comes.
 
-    def __init__(self, verifier: Verifier, *, doomed: bool = False, nonce: str | None = None) -> None:
+    ``binding`` is the TLS connection's channel binding data; with it the bound mechanism is offered.
+    """
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        *,
+        doomed: bool = False,
+        nonce: str | None = None,
+        binding: bytes | None = None,
+    ) -> None:
         self._verifier = verifier
         self._doomed = doomed
         self._nonce = nonce or _new_nonce()
+        self._offered_binding = binding
+        self._bound_to = b""
         self._gs2_header = ""
         self._client_first_bare = ""
         self._server_first = ""
 
-    def challenge(self, client_first: bytes) -> bytes:
-        """server-first-message for ``client_first``. Raises ScramError."""
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """What is offered, the stronger first, as libpq expects it."""
+        return (MECHANISM,) if self._offered_binding is None else (MECHANISM_PLUS, MECHANISM)
+
+    def challenge(self, client_first: bytes, mechanism: str = MECHANISM) -> bytes:
+        """server-first-message for ``client_first``; ``mechanism`` is the client's choice among the offered.
+
+        Raises ScramError.
+        """
         text = _decode(client_first)
         match = _CLIENT_FIRST.fullmatch(text)
         if match is None:
             raise ScramError("malformed SCRAM message: the client's first message cannot be read")
-        if match["binding"] not in ("n", "y"):
-            # "p=…" is legal only under SCRAM-SHA-256-PLUS, which is not offered.
-            raise ScramError("malformed SCRAM message: channel binding was not offered")
+        self._judge_binding(match["binding"], mechanism)
         if match["authzid"]:
             raise ScramError("client uses authorization identity, but it is not supported")
         nonce = _checked_nonce(match["nonce"])
@@ -168,12 +193,28 @@ class ServerExchange:
         self._server_first = f"r={self._nonce},s={salt},i={self._verifier.iterations}"
         return self._server_first.encode("ascii")
 
+    def _judge_binding(self, flag: str, mechanism: str) -> None:
+        """RFC 5802 section 6: what the client says of channel binding must fit what it chose."""
+        if mechanism == MECHANISM_PLUS and self._offered_binding is not None:
+            if flag != f"p={BINDING_TYPE}":
+                raise ScramError("malformed SCRAM message: the channel binding chosen is not the one offered")
+            self._bound_to = self._offered_binding
+        elif flag == "y" and self._offered_binding is not None:
+            # "y": the client could bind and was told that the server cannot. We have offered it, so somebody
+            # in between has taken the offer away.
+            raise ScramError("SCRAM channel binding negotiation error", "28000")
+        elif flag not in ("n", "y"):
+            raise ScramError("malformed SCRAM message: channel binding was not offered")
+
     def verify(self, client_final: bytes) -> bytes:
         """server-final-message where the proof holds. Raises ScramError or ProofError."""
         match = _CLIENT_FINAL.fullmatch(_decode(client_final))
         if match is None:
             raise ScramError("malformed SCRAM message: the client's final message cannot be read")
-        if match["binding"] != base64.b64encode(self._gs2_header.encode("utf-8")).decode("ascii"):
+        expected = base64.b64encode(self._gs2_header.encode("utf-8") + self._bound_to)
+        if not hmac.compare_digest(match["binding"].encode("utf-8"), expected):
+            if self._bound_to:
+                raise ScramError("SCRAM channel binding check failed", "28000")
             # Section 5.1: the header is repeated under the proof, so that nobody in between can change it.
             raise ScramError("malformed SCRAM message: the channel-binding data changed during the exchange")
         if match["nonce"] != self._nonce:
@@ -201,11 +242,26 @@ class Challenge:
 
 
 class ClientExchange:
-    """The client's side, without channel binding."""
+    """The client's side: bound to ``binding``, or by ``could_bind`` telling the server that it might be.
 
-    def __init__(self, *, user: str = "", nonce: str | None = None) -> None:
+    The latter is for TLS connections where the server offers no channel binding: one that did will know that
+    its offer was taken away.
+    """
+
+    def __init__(
+        self,
+        *,
+        user: str = "",
+        nonce: str | None = None,
+        binding: bytes | None = None,
+        could_bind: bool = False,
+    ) -> None:
         # PostgreSQL takes the name from the startup packet and ignores the one here; libpq sends none.
         self._nonce = nonce or _new_nonce()
+        self._gs2_header = "y,," if could_bind else "n,,"
+        if binding is not None:
+            self._gs2_header = f"p={BINDING_TYPE},,"
+        self._bound_to = binding or b""
         self._first_bare = f"n={user},r={self._nonce}"
         self._server_first = ""
         self._combined_nonce = ""
@@ -213,7 +269,7 @@ class ClientExchange:
 
     def first(self) -> bytes:
         """client-first-message."""
-        return f"n,,{self._first_bare}".encode()
+        return f"{self._gs2_header}{self._first_bare}".encode()
 
     def read_challenge(self, server_first: bytes) -> Challenge:
         """Check server-first-message and give what ``respond`` needs keys for. Raises ScramError."""
@@ -235,7 +291,8 @@ class ClientExchange:
 
     def respond(self, keys: ClientKeys) -> bytes:
         """client-final-message, with keys derived for the challenge that was read."""
-        without_proof = f"c=biws,r={self._combined_nonce}"
+        channel = base64.b64encode(self._gs2_header.encode("ascii") + self._bound_to).decode("ascii")
+        without_proof = f"c={channel},r={self._combined_nonce}"
         auth_message = ",".join((self._first_bare, self._server_first, without_proof)).encode("utf-8")
         stored_key = hashlib.sha256(keys.client_key).digest()
         proof = _xor(keys.client_key, hmac.digest(stored_key, auth_message, "sha256"))

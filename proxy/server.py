@@ -11,7 +11,6 @@ import contextlib
 import functools
 import secrets
 import signal
-import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -189,7 +188,7 @@ class Server:
                 return False
             if self._sockets > config.limits.connections:
                 raise RefusedError("sorry, too many clients already", "53300")
-            proven = await handshake.authenticate(stream, first, config, self._mock_secret)
+            proven = await handshake.authenticate(stream, first, config, self._mock_secret, terms.tls)
         self._take_place(proven, config)
         try:
             await self._open(stream, proven, terms, deadline)
@@ -321,7 +320,7 @@ class _Terms:
     """A config with what was made of it: one connection is served by one of these from end to end."""
 
     config: Config
-    tls: ssl.SSLContext | None
+    tls: tls.AgentTls | None
     endpoint: Endpoint
     gates: dict[tuple[str, str, str], Gate]
 
@@ -334,8 +333,8 @@ class _Terms:
             backend_tls.mode,
             tls.backend_context(backend_tls.mode, backend_tls.ca),
         )
-        context = tls.agent_context(listen_tls.cert, listen_tls.key) if listen_tls is not None else None
-        return cls(config, context, endpoint, {})
+        served = tls.agent_tls(listen_tls.cert, listen_tls.key) if listen_tls is not None else None
+        return cls(config, served, endpoint, {})
 
     def gate(self, policy: Policy, agent: str, catalog: WatchedCatalog, ledger: Ledger) -> Gate:
         key = (policy.source, agent, catalog.database)

@@ -14,6 +14,8 @@ import socket
 import ssl
 from typing import Final, Protocol, cast
 
+from proxy.tls import PeerCertificate
+
 _PAUSE_AT: Final = 64 * 1024
 """Unread bytes above which the transport is not read: more than any handshake has in one turn."""
 
@@ -37,6 +39,14 @@ class Stream(Protocol):
     def encrypted(self) -> bool: ...
 
     @property
+    def alpn(self) -> str | None:
+        """The protocol that both sides agreed on in their TLS handshake, if they named any."""
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """What the other side has shown in its TLS handshake."""
+
+    @property
     def local(self) -> bool:
         """True when the other end is on this machine: a loopback address or a Unix socket."""
 
@@ -46,11 +56,18 @@ class Stream(Protocol):
     def write(self, data: bytes) -> None: ...
 
     async def start_tls(
-        self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
+        self,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool,
+        server_hostname: str | None = None,
+        hello: bytes = b"",
     ) -> None:
-        """Go on encrypted. The caller has made sure that nothing is buffered.
+        """Go on encrypted.
 
-        Raises TLSFailedError or StreamClosedError; the connection is then closed.
+        ``hello`` is how the other side's handshake begins, where it was read already; what is buffered then
+        belongs to it too. Otherwise nothing may be buffered. Raises TLSFailedError or StreamClosedError; the
+        connection is then closed.
         """
 
 
@@ -64,7 +81,7 @@ class TransportStream(asyncio.Protocol):
         self._wanted = 0
         self._ended = False
         self._paused = False
-        self._encrypted = False
+        self._tls: ssl.SSLObject | None = None
         self._linger: asyncio.TimerHandle | None = None
 
     # asyncio's side
@@ -108,7 +125,7 @@ class TransportStream(asyncio.Protocol):
 
     @property
     def encrypted(self) -> bool:
-        return self._encrypted
+        return self._tls is not None
 
     @property
     def local(self) -> bool:
@@ -136,28 +153,59 @@ class TransportStream(asyncio.Protocol):
         if not self._ended:
             self.transport.write(data)
 
+    @property
+    def alpn(self) -> str | None:
+        return self._tls.selected_alpn_protocol() if self._tls is not None else None
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        return PeerCertificate.of(self._tls) if self._tls is not None else None
+
     async def start_tls(
-        self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
+        self,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool,
+        server_hostname: str | None = None,
+        hello: bytes = b"",
     ) -> None:
-        if self._buffer or self._ended:
+        if self._ended or (self._buffer and not hello):
             raise StreamClosedError("cannot start TLS on this connection")
+        plain = self.transport
+        early = hello + bytes(self._buffer) if hello else b""
+        self._buffer.clear()
+        # From here on no byte may reach this object before it is decrypted. The loop reads again once its
+        # TLS protocol has taken the transport over: what was sent too early in clear fails there as a record.
+        plain.pause_reading()
+        self._paused = False
         loop = asyncio.get_running_loop()
+        starting = loop.create_task(
+            loop.start_tls(plain, self, context, server_side=server_side, server_hostname=server_hostname)
+        )
         try:
-            # Until its first suspension start_tls only exchanges protocols, so that no byte can arrive here
-            # between the check above and the handshake: bytes sent too early fail as a ClientHello.
-            transport = await loop.start_tls(
-                self.transport, self, context, server_side=server_side, server_hostname=server_hostname
-            )
+            if early:
+                # The task's first step has put the TLS protocol in place and asked the loop to tell it of its
+                # transport, then to read on. This is asked for next: nothing is read before it is done.
+                await asyncio.sleep(0)
+                loop.call_soon(_feed, plain.get_protocol(), early)
+            transport = await starting
         except ssl.SSLError as error:
             self.abort()
             raise TLSFailedError(f"TLS handshake failed: {error}") from error
         except OSError as error:
             self.abort()
             raise StreamClosedError("connection ended in the TLS handshake") from error
+        except BaseException:
+            starting.cancel()
+            raise
         if transport is None:  # uvloop and asyncio both give None when the peer left meanwhile
             raise StreamClosedError("connection ended in the TLS handshake")
         self._transport = transport
-        self._encrypted = True
+        self._tls = transport.get_extra_info("ssl_object")
+        if self._paused:
+            # So much came right behind the handshake that it was the plain transport that was stopped.
+            plain.resume_reading()
+            transport.pause_reading()
 
     def hand_over(self, protocol: asyncio.Protocol) -> bytes:
         """Give the transport, not reading, to ``protocol``; returns what had arrived and was not read.
@@ -194,6 +242,17 @@ class TransportStream(asyncio.Protocol):
             and (self._ended or len(self._buffer) >= self._wanted)
         ):
             self._waiter.set_result(None)
+
+
+def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
+    """Have a BufferedProtocol, as both loops' TLS protocols are, receive ``data``."""
+    receiver = cast("asyncio.BufferedProtocol", protocol)
+    while data:
+        buffer = memoryview(receiver.get_buffer(len(data)))
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        receiver.buffer_updated(size)
+        data = data[size:]
 
 
 def is_local(peer: object) -> bool:

@@ -1,13 +1,29 @@
-"""TLS contexts for both legs.
+"""TLS contexts for both legs, and what the certificates in them say.
 
-Owns which versions are spoken and what is verified. Knows no sockets and no messages.
+Owns which versions and ciphers are spoken, what is verified, and which names a verified certificate carries.
+Knows no sockets and no messages.
 """
 
 from __future__ import annotations
 
+import re
 import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any, Final, Self
+
+from proxy import channel_binding
+
+ALPN: Final = "postgresql"
+"""The protocol's name; direct TLS, which has no SSLRequest to tell it apart, cannot do without."""
+
+_AGENT_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""For TLS 1.2: forward secrecy and authenticated encryption, which every libpq that speaks 1.2 can do."""
+_FIRST_CERTIFICATE: Final = re.compile(
+    rb"-----BEGIN (?:X509 )?CERTIFICATE-----.*?-----END (?:X509 )?CERTIFICATE-----", re.DOTALL
+)
 
 
 class TLSMode(StrEnum):
@@ -20,15 +36,64 @@ class TLSMode(StrEnum):
     VERIFY_FULL = "verify-full"
 
 
-def agent_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """The context agents are served with. Raises OSError or ssl.SSLError for files that do not fit."""
+@dataclass(frozen=True, slots=True)
+class AgentTls:
+    """What agents are served with. ``end_point`` is the data a SCRAM exchange is bound to, None where the
+    certificate allows no binding."""
+
+    context: ssl.SSLContext
+    end_point: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCertificate:
+    """What the other side has shown, as DER; the names are empty where nothing was verified.
+
+    ``alternative_names`` are pairs of kind and name in OpenSSL's words: ``("DNS", …)``, ``("URI", …)``.
+    """
+
+    der: bytes = field(repr=False)
+    common_names: tuple[str, ...] = ()
+    alternative_names: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, connection: ssl.SSLObject) -> Self | None:
+        """The certificate of ``connection``'s other side, if it has shown one."""
+        der = connection.getpeercert(binary_form=True)
+        if der is None:
+            return None
+        verified: Mapping[str, Any] = connection.getpeercert() or {}
+        return cls(
+            der,
+            tuple(v for rdn in verified.get("subject", ()) for k, v in rdn if k == "commonName"),
+            tuple((kind, name) for kind, name in verified.get("subjectAltName", ())),
+        )
+
+
+def agent_tls(certificate: Path, key: Path) -> AgentTls:
+    """What agents are served with. Raises OSError or ssl.SSLError for files that do not fit."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Renegotiation and compression are old ways in; PostgreSQL's be-secure-openssl.c switches both off too.
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.set_alpn_protocols(["postgresql"])
+    # PostgreSQL's be-secure-openssl.c switches the same off: renegotiation and compression are old ways in,
+    # and a resumed session would not show the certificate again that says who is there.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    context.set_ciphers(_AGENT_CIPHERS)
+    context.set_alpn_protocols([ALPN])
+    text = certificate.read_bytes()
     context.load_cert_chain(certificate, key)
-    return context
+    if certificate.read_bytes() != text:
+        raise OSError("the certificate changed while it was read")
+    return AgentTls(context, _end_point(text))
+
+
+def _end_point(pem: bytes) -> bytes | None:
+    """The binding of the first certificate in a file, which is the one that is shown."""
+    first = _FIRST_CERTIFICATE.search(pem)
+    if first is None or b"CERTIFICATE-----" in pem[: first.start()]:
+        return None
+    der = ssl.PEM_cert_to_DER_cert(first[0].replace(b"X509 CERTIFICATE", b"CERTIFICATE").decode("ascii"))
+    return channel_binding.end_point(der)
 
 
 def backend_context(mode: TLSMode, ca: Path | None) -> ssl.SSLContext | None:
@@ -43,7 +108,7 @@ def backend_context(mode: TLSMode, ca: Path | None) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.set_alpn_protocols(["postgresql"])
+    context.set_alpn_protocols([ALPN])
     context.check_hostname = mode is TLSMode.VERIFY_FULL
     verifies = mode in (TLSMode.VERIFY_CA, TLSMode.VERIFY_FULL) or (
         mode is TLSMode.REQUIRE and ca is not None

@@ -60,7 +60,7 @@ class StartupError(Exception):
 
 
 class NotPostgresError(Exception):
-    """What arrived is not this protocol at all (or TLS without asking): close, and say nothing."""
+    """What arrived is not this protocol at all: close, and say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,6 @@ StartupMessage = SSLRequest | GSSENCRequest | CancelRequest | StartupPacket
 
 def body_length(prefix: bytes) -> int:
     """Bytes that follow the four of ``prefix``. Raises NotPostgresError for an impossible length."""
-    if prefix[0] == TLS_HANDSHAKE:
-        raise NotPostgresError("TLS without an SSLRequest is not offered")
     (length,) = struct.unpack("!I", prefix)
     if not 8 <= length <= MAX_BODY + 4:
         raise NotPostgresError(f"invalid length of startup packet: {length}")

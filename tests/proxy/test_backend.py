@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy import backend, scram
+from proxy import backend, channel_binding, scram
 from proxy.backend import BackendError, BackendSession, Endpoint, Login
-from proxy.tls import TLSMode
+from proxy.tls import PeerCertificate, TLSMode
 from proxy.wire import authentication, startup
 from proxy.wire.backend import encode_error, encode_fields, encode_ready, frame
 from tests.support.streams import MemoryStream, read_message, run_both
@@ -69,9 +69,15 @@ def server(
 
 
 def log_in(
-    script: Script, login: Login = LOGIN, *, local: bool = True, encrypted: bool = False
+    script: Script,
+    login: Login = LOGIN,
+    *,
+    local: bool = True,
+    encrypted: bool = False,
+    certificate: PeerCertificate | None = None,
 ) -> BackendSession:
     async def ours(stream: MemoryStream) -> BackendSession:
+        stream.certificate = certificate
         return await backend.log_in(stream, login)
 
     return run_both(ours, script, local=local, encrypted=encrypted)
@@ -104,6 +110,55 @@ async def ask_scram(stream: MemoryStream, password: str = "secret", mechanisms: 
     stream.write(authentication.encode_sasl_continue(exchange.challenge(first or b"")))
     _, final = await read_message(stream)
     stream.write(authentication.encode_sasl_final(exchange.verify(final)))
+
+
+BOTH = ("SCRAM-SHA-256-PLUS", "SCRAM-SHA-256")
+BINDS = PeerCertificate(bytes.fromhex("3012 3000 300b06092a864886f70d01010b 030100"))
+"""The bare bones of a certificate: nothing, signed by RSA with SHA-256."""
+UNBINDABLE = PeerCertificate(b"signed in a way that names no hash function")
+
+
+@pytest.mark.parametrize(
+    ("shown", "offered", "chosen", "header"),
+    [
+        (BINDS, BOTH, "SCRAM-SHA-256-PLUS", b"p=tls-server-end-point,,"),
+        (BINDS, BOTH[:1], "SCRAM-SHA-256-PLUS", b"p=tls-server-end-point,,"),
+        (BINDS, BOTH[1:], "SCRAM-SHA-256", b"y,,"),
+        (UNBINDABLE, BOTH, "SCRAM-SHA-256", b"n,,"),
+        (UNBINDABLE, BOTH[1:], "SCRAM-SHA-256", b"n,,"),
+        (None, BOTH, "SCRAM-SHA-256", b"n,,"),
+        (None, BOTH[1:], "SCRAM-SHA-256", b"n,,"),
+    ],
+)
+def test_the_login_is_bound_to_the_connection_wherever_it_can_be(
+    shown: PeerCertificate | None, offered: Sequence[str], chosen: str, header: bytes
+) -> None:
+    async def asks(stream: MemoryStream) -> None:
+        binding = channel_binding.end_point(shown.der) if shown is not None else None
+        exchange = scram.ServerExchange(
+            scram.Verifier.derive("secret"), binding=binding if BOTH[0] in offered else None
+        )
+        stream.write(authentication.encode_sasl_wanted(offered))
+        _, body = await read_message(stream)
+        mechanism, client_first = authentication.decode_sasl_initial(body)
+        assert mechanism == chosen
+        assert client_first is not None
+        assert client_first.startswith(header)
+        stream.write(authentication.encode_sasl_continue(exchange.challenge(client_first, mechanism)))
+        _, final = await read_message(stream)
+        stream.write(authentication.encode_sasl_final(exchange.verify(final)))
+
+    assert log_in(server(asks), encrypted=shown is not None, certificate=shown).pid == 4711
+
+
+@pytest.mark.parametrize("shown", [UNBINDABLE, None])
+def test_a_binding_that_cannot_be_had_is_not_done_without(shown: PeerCertificate | None) -> None:
+    async def asks(stream: MemoryStream) -> None:
+        stream.write(authentication.encode_sasl_wanted(BOTH[:1]))
+        assert await stream.rest() == b""
+
+    with pytest.raises(BackendError, match="insists on a channel binding"):
+        log_in(server(asks), encrypted=shown is not None, certificate=shown)
 
 
 @pytest.mark.parametrize("authenticate", [None, ask_cleartext, ask_md5, ask_scram])
@@ -365,6 +420,23 @@ def test_asking_for_tls(mode: TLSMode, answer: bytes, outcome: str) -> None:
         stream.write(answer)
         if answer:
             await stream.rest()
+
+    assert outcome in run_both(ours, theirs)
+
+
+@pytest.mark.parametrize(("alpn", "outcome"), [("postgresql", ""), (None, "does not offer direct TLS")])
+def test_tls_at_once(alpn: str | None, outcome: str) -> None:
+    async def ours(stream: MemoryStream) -> str:
+        stream.alpn = alpn
+        try:
+            await backend.encrypt(stream, Endpoint("db.example", 5432, TLSMode.REQUIRE, CONTEXT, direct=True))
+        except BackendError as error:
+            return str(error)
+        assert stream.encrypted
+        return ""
+
+    async def theirs(stream: MemoryStream) -> None:
+        assert await stream.rest() == b""  # TLS itself is not a stream in memory's business
 
     assert outcome in run_both(ours, theirs)
 

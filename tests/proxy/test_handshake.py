@@ -7,6 +7,7 @@ import contextlib
 import ssl
 import struct
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,9 +20,11 @@ from proxy.config import AgentConfig, Auth, BackendPassword, Config, Listen, Log
 from proxy.config import Backend as BackendConfig
 from proxy.handshake import Proven, RefusedError
 from proxy.stream import StreamClosedError
+from proxy.tls import AgentTls
 from proxy.wire import authentication, startup
 from proxy.wire.backend import decode_fields, encode_ready
 from proxy.wire.startup import CancelRequest, NotPostgresError, StartupPacket
+from tests.support.hello import client_hello
 from tests.support.streams import MemoryStream, read_message, run_both
 
 Script = Callable[[MemoryStream], Awaitable[object]]
@@ -31,7 +34,13 @@ LOGIN = Login("shop_ro", "hidden-pw")
 SECRET = b"s" * 32
 SSL_REQUEST = startup.encode_ssl_request()
 GSS_REQUEST = b"\0\0\0\x08\x04\xd2\x16\x30"
-CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+TLS = AgentTls(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), b"b" * 32)
+HELLO = client_hello()
+"""Of a client older than PostgreSQL 17's."""
+NAMED = client_hello(["postgresql"])
+OTHERS = client_hello(["h2", "http/1.1"])
+NO_PROTOCOL = b"\x15\x03\x03\0\x02\x02\x78"
+"""The alert no_application_protocol."""
 
 
 def agent(name: str, auth: Auth, login: Login | None = LOGIN, **more: object) -> AgentConfig:
@@ -60,7 +69,7 @@ def packet(version: startup.ProtocolVersion = startup.V3_0, /, **parameters: str
 
 
 def first(
-    script: Script, tls: ssl.SSLContext | None = None, *, required: bool = False
+    script: Script, tls: AgentTls | None = None, *, required: bool = False
 ) -> StartupPacket | CancelRequest:
     return run_both(lambda stream: handshake.read_first(stream, tls, tls_required=required), script)
 
@@ -86,13 +95,13 @@ def sends(*chunks: bytes, answers: bytes = b"") -> Script:
         (None, (GSS_REQUEST, packet()), b"N"),
         (None, (GSS_REQUEST, SSL_REQUEST, packet()), b"NN"),
         (None, (SSL_REQUEST, GSS_REQUEST, packet()), b"NN"),
-        (CONTEXT, (SSL_REQUEST, packet()), b"S"),
-        (CONTEXT, (GSS_REQUEST, SSL_REQUEST, packet()), b"NS"),
+        (TLS, (SSL_REQUEST, HELLO + packet()), b"S"),
+        (TLS, (SSL_REQUEST, NAMED + packet()), b"S"),
+        (TLS, (GSS_REQUEST, SSL_REQUEST, HELLO + packet()), b"NS"),
+        (TLS, (NAMED + packet(),), b""),
     ],
 )
-def test_ways_to_the_startup_packet(
-    tls: ssl.SSLContext | None, chunks: tuple[bytes, ...], answers: bytes
-) -> None:
+def test_ways_to_the_startup_packet(tls: AgentTls | None, chunks: tuple[bytes, ...], answers: bytes) -> None:
     read = first(sends(*chunks, answers=answers), tls)
     assert isinstance(read, StartupPacket)
     assert read.parameters["user"] == "bot"
@@ -111,14 +120,14 @@ def test_a_packet_may_arrive_byte_by_byte() -> None:
 @pytest.mark.parametrize("after_tls", [True, False])
 def test_a_cancel_request_needs_no_tls(after_tls: bool) -> None:
     cancel = startup.encode_cancel(7, b"abcd")
-    script = sends(SSL_REQUEST, cancel, answers=b"S") if after_tls else sends(cancel)
-    assert first(script, CONTEXT, required=True) == CancelRequest(7, b"abcd")
+    script = sends(SSL_REQUEST, HELLO + cancel, answers=b"S") if after_tls else sends(cancel)
+    assert first(script, TLS, required=True) == CancelRequest(7, b"abcd")
 
 
 @pytest.mark.parametrize("chunk", [SSL_REQUEST + packet(), GSS_REQUEST + packet(), SSL_REQUEST + b"\x16"])
-@pytest.mark.parametrize("tls", [None, CONTEXT])
+@pytest.mark.parametrize("tls", [None, TLS])
 def test_bytes_behind_an_encryption_request_end_the_connection_unanswered(
-    tls: ssl.SSLContext | None, chunk: bytes
+    tls: AgentTls | None, chunk: bytes
 ) -> None:
     heard: list[bytes] = []
 
@@ -136,16 +145,88 @@ def test_bytes_behind_an_encryption_request_end_the_connection_unanswered(
     [
         (None, (SSL_REQUEST, SSL_REQUEST), b"N"),
         (None, (GSS_REQUEST, GSS_REQUEST), b"N"),
-        (CONTEXT, (SSL_REQUEST, SSL_REQUEST), b"S"),
-        (CONTEXT, (SSL_REQUEST, GSS_REQUEST), b"S"),
+        (TLS, (SSL_REQUEST, HELLO + SSL_REQUEST), b"S"),
+        (TLS, (SSL_REQUEST, HELLO + GSS_REQUEST), b"S"),
+        (TLS, (NAMED + SSL_REQUEST,), b""),
+        (TLS, (NAMED + GSS_REQUEST,), b""),
     ],
 )
-def test_encryption_asked_for_again(
-    tls: ssl.SSLContext | None, chunks: tuple[bytes, ...], answers: bytes
-) -> None:
+def test_encryption_asked_for_again(tls: AgentTls | None, chunks: tuple[bytes, ...], answers: bytes) -> None:
     with pytest.raises(RefusedError) as caught:
         first(sends(*chunks, answers=answers), tls)
     assert caught.value.fields["sqlstate"] == "0A000"
+
+
+@pytest.mark.parametrize("hello", [HELLO, NAMED])
+def test_the_tls_handshake_gets_the_hello_as_it_came(hello: bytes) -> None:
+    seen: list[bytes] = []
+
+    async def ours(stream: MemoryStream) -> None:
+        await handshake.read_first(stream, TLS, tls_required=True)
+        seen.append(stream.hello)
+
+    run_both(ours, sends(SSL_REQUEST, hello + packet(), answers=b"S"))
+    assert seen == [hello]
+
+
+@pytest.mark.parametrize(
+    ("before", "hello", "told"),
+    [
+        (SSL_REQUEST, OTHERS, NO_PROTOCOL),
+        (b"", OTHERS, NO_PROTOCOL),
+        (b"", HELLO, NO_PROTOCOL),
+        (SSL_REQUEST, HELLO[:5] + b"\x02" + HELLO[6:], b""),
+        (SSL_REQUEST, packet(), b""),
+        (SSL_REQUEST, GSS_REQUEST, b""),
+        (GSS_REQUEST, NAMED, b""),
+    ],
+    ids=[
+        "another protocol",
+        "another protocol at once",
+        "no protocol at once",
+        "no ClientHello",
+        "in clear after all",
+        "another request",
+        "direct TLS that is not the first word",
+    ],
+)
+def test_tls_that_is_not_meant_for_us(before: bytes, hello: bytes, told: bytes) -> None:
+    heard: list[bytes] = []
+
+    async def client(stream: MemoryStream) -> None:
+        if before:
+            stream.write(before)
+            await stream.read(1)
+        stream.write(hello)
+        heard.append(await stream.rest())
+
+    with pytest.raises(NotPostgresError):
+        first(client, TLS)
+    assert heard == [told]
+
+
+def test_direct_tls_counts_only_with_the_protocol_agreed_on() -> None:
+    """Two readers of one ClientHello, ours and OpenSSL's: both must have seen the name."""
+
+    async def ours(stream: MemoryStream) -> None:
+        stream.alpn = None
+        await handshake.read_first(stream, TLS, tls_required=True)
+
+    with pytest.raises(NotPostgresError):
+        run_both(ours, sends(NAMED + packet()))
+
+
+@pytest.mark.parametrize("hello", [NAMED, OTHERS])
+def test_direct_tls_where_none_is_offered_gets_no_answer(hello: bytes) -> None:
+    heard: list[bytes] = []
+
+    async def client(stream: MemoryStream) -> None:
+        stream.write(hello)
+        heard.append(await stream.rest())
+
+    with pytest.raises(NotPostgresError):
+        first(client)
+    assert heard == [b""]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +234,7 @@ def test_encryption_asked_for_again(
 )
 def test_required_tls_holds_on_every_way_to_a_startup_packet(chunks: tuple[tuple[bytes, ...], bytes]) -> None:
     with pytest.raises(RefusedError) as caught:
-        first(sends(*chunks[0], answers=chunks[1]), CONTEXT, required=True)
+        first(sends(*chunks[0], answers=chunks[1]), TLS, required=True)
     assert caught.value.fields["sqlstate"] == "28000"
     assert "sslmode=require" in caught.value.fields["hint"]
 
@@ -189,7 +270,7 @@ def test_any_bytes_end_in_a_documented_way(chunks: list[bytes]) -> None:
             await asyncio.sleep(0)
 
     async def ours(stream: MemoryStream) -> None:
-        read = await handshake.read_first(stream, CONTEXT, tls_required=True)
+        read = await handshake.read_first(stream, TLS, tls_required=True)
         if isinstance(read, StartupPacket):
             assert stream.encrypted
             await handshake.authenticate(stream, read, CONFIG, SECRET)
@@ -208,21 +289,28 @@ def authenticate(
     read = startup.decode(raw[4:])
     assert isinstance(read, StartupPacket)
     return run_both(
-        lambda stream: handshake.authenticate(stream, read, config, SECRET),
+        lambda stream: handshake.authenticate(stream, read, config, SECRET, TLS),
         script,
         local=local,
         encrypted=encrypted,
     )
 
 
-def with_scram(password: str, heard: list[object] | None = None) -> Script:
+def with_scram(
+    password: str,
+    heard: list[object] | None = None,
+    *,
+    mechanism: str = "SCRAM-SHA-256",
+    **exchange_options: Any,
+) -> Script:
     """A client that answers a SCRAM exchange; ``heard`` collects what it could tell agents apart by."""
 
     async def run(stream: MemoryStream) -> None:
         kind, body = await read_message(stream)
-        assert (kind, body) == (b"R", struct.pack("!I", 10) + b"SCRAM-SHA-256\0\0")
-        exchange = scram.ClientExchange()
-        stream.write(authentication.encode_sasl_initial("SCRAM-SHA-256", exchange.first()))
+        offered = b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256" if stream.encrypted else b"SCRAM-SHA-256"
+        assert (kind, body) == (b"R", struct.pack("!I", 10) + offered + b"\0\0")
+        exchange = scram.ClientExchange(**exchange_options)
+        stream.write(authentication.encode_sasl_initial(mechanism, exchange.first()))
         _, body = await read_message(stream)
         challenge = exchange.read_challenge(body[4:])
         if heard is not None:
@@ -241,18 +329,52 @@ def test_scram_lets_the_agent_in() -> None:
     assert (proven.user, proven.database, proven.role, proven.password) == ("bot", "shop", "shop_ro", None)
 
 
+BOUND = {"mechanism": "SCRAM-SHA-256-PLUS", "binding": b"b" * 32}
+
+
+@pytest.mark.parametrize("options", [{}, BOUND], ids=["not bound", "bound"])
+def test_over_tls_an_exchange_may_be_bound_to_it(options: Mapping[str, Any]) -> None:
+    assert authenticate(with_scram("secret", **options), packet(), encrypted=True).user == "bot"
+
+
+@pytest.mark.parametrize(
+    ("options", "encrypted", "sqlstate", "why"),
+    [
+        ({**BOUND, "binding": b"x" * 32}, True, "28000", "binding check failed"),
+        ({"could_bind": True}, True, "28000", "negotiation error"),
+        ({"binding": b"b" * 32}, True, "08P01", "was not offered"),
+        ({"mechanism": "SCRAM-SHA-256-PLUS"}, True, "08P01", "not the one offered"),
+        (BOUND, False, "08P01", "invalid SASL"),
+    ],
+    ids=["bound elsewhere", "offer taken away", "bound without saying so", "not bound at all", "in clear"],
+)
+@pytest.mark.parametrize("user", ["bot", "nobody"])
+def test_the_right_password_does_not_excuse_a_binding_that_does_not_fit(
+    options: Mapping[str, Any], encrypted: bool, sqlstate: str, why: str, user: str
+) -> None:
+    """What a man in the middle would cause; known and unknown agents are told the same."""
+    with pytest.raises(RefusedError, match=why) as caught:
+        authenticate(with_scram("secret", **options), packet(user=user), encrypted=encrypted)
+    assert caught.value.fields["sqlstate"] == sqlstate
+
+
+def test_in_clear_a_client_that_could_bind_is_no_downgrade() -> None:
+    assert authenticate(with_scram("secret", could_bind=True), packet()).user == "bot"
+
+
 def test_the_database_is_the_users_name_where_none_is_given() -> None:
     assert authenticate(with_scram("secret"), startup.encode_startup({"user": "bot"})).database == "bot"
 
 
+@pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize(
     ("user", "reason", "local"),
     [("bot", "wrong password", True), ("nobody", "unknown agent", True), ("local", "loopback", False)],
 )
-def test_unknown_and_known_agents_fail_alike(user: str, reason: str, local: bool) -> None:
+def test_unknown_and_known_agents_fail_alike(user: str, reason: str, local: bool, encrypted: bool) -> None:
     heard: list[object] = []
     with pytest.raises(RefusedError) as caught:
-        authenticate(with_scram("guess", heard), packet(user=user), local=local)
+        authenticate(with_scram("guess", heard), packet(user=user), local=local, encrypted=encrypted)
     refusal = caught.value
     assert heard == [16, 5000]
     assert refusal.fields == {

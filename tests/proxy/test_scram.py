@@ -61,6 +61,55 @@ def test_both_headers_without_channel_binding_are_taken(header: bytes) -> None:
     assert exchange.verify(without_proof + b",p=" + proof).startswith(b"v=")
 
 
+BINDING = b"hash of a certificate"
+
+
+def test_a_bound_exchange_holds_over_one_connection_alone() -> None:
+    for seen, fits in ((BINDING, True), (b"another's", False)):
+        exchange, ours = ServerExchange(VERIFIER, binding=BINDING), ClientExchange(binding=seen)
+        assert exchange.mechanisms == ("SCRAM-SHA-256-PLUS", "SCRAM-SHA-256")
+        assert ours.first().startswith(b"p=tls-server-end-point,,n=,r=")
+        ours.read_challenge(exchange.challenge(ours.first(), exchange.mechanisms[0]))
+        final = ours.respond(KEYS)
+        if fits:
+            ours.verify(exchange.verify(final))
+            continue
+        with pytest.raises(ScramError, match="binding check failed") as caught:
+            exchange.verify(final)
+        assert caught.value.sqlstate == "28000"
+
+
+@pytest.mark.parametrize(
+    ("header", "mechanism", "offered", "why"),
+    [
+        ("n,,", "SCRAM-SHA-256", True, None),
+        ("n,,", "SCRAM-SHA-256", False, None),
+        ("y,,", "SCRAM-SHA-256", False, None),
+        ("y,,", "SCRAM-SHA-256", True, "negotiation error"),
+        ("p=tls-server-end-point,,", "SCRAM-SHA-256-PLUS", True, None),
+        ("p=tls-server-end-point,,", "SCRAM-SHA-256", True, "was not offered"),
+        ("p=tls-server-end-point,,", "SCRAM-SHA-256", False, "was not offered"),
+        ("p=tls-unique,,", "SCRAM-SHA-256-PLUS", True, "not the one offered"),
+        ("p=,,", "SCRAM-SHA-256-PLUS", True, "not the one offered"),
+        ("n,,", "SCRAM-SHA-256-PLUS", True, "not the one offered"),
+        ("y,,", "SCRAM-SHA-256-PLUS", True, "not the one offered"),
+        ("n,,", "SCRAM-SHA-256-PLUS", False, None),  # the caller has offered no such mechanism
+        ("N,,", "SCRAM-SHA-256", True, "was not offered"),
+        (",,", "SCRAM-SHA-256", True, "was not offered"),
+    ],
+)
+def test_what_a_client_may_say_of_channel_binding(
+    header: str, mechanism: str, offered: bool, why: str | None
+) -> None:
+    exchange = ServerExchange(VERIFIER, binding=BINDING if offered else None)
+    first = f"{header}n=,r=abc".encode()
+    if why is None:
+        assert exchange.challenge(first, mechanism).startswith(b"r=abc")
+        return
+    with pytest.raises(ScramError, match=why):
+        exchange.challenge(first, mechanism)
+
+
 def _proof(keys: ClientKeys, message: bytes) -> bytes:
     import hashlib
     import hmac

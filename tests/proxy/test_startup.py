@@ -112,11 +112,6 @@ def test_impossible_lengths_are_not_this_protocol(prefix: bytes) -> None:
         startup.body_length(prefix)
 
 
-def test_tls_without_asking_is_named() -> None:
-    with pytest.raises(NotPostgresError, match="TLS without an SSLRequest"):
-        startup.body_length(b"\x16\x03\x01\x02")
-
-
 @given(st.binary(min_size=4, max_size=200))
 @example(b"\x00\x03\x00\x00\x00\x00")
 def test_any_body_gives_a_message_or_a_documented_error(body: bytes) -> None:

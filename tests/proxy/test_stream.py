@@ -146,7 +146,7 @@ def test_a_connection_that_ended_is_not_handed_over(factory: LoopFactory) -> Non
 
 @pytest.mark.parametrize("factory", LOOPS)
 def test_tls_then_exact_reads(factory: LoopFactory, certificates: Certificates) -> None:
-    context = tls.agent_context(certificates.certificate, certificates.key)
+    context = tls.agent_tls(certificates.certificate, certificates.key).context
 
     async def ours(stream: TransportStream) -> None:
         await stream.start_tls(context, server_side=True)
@@ -173,11 +173,66 @@ def test_tls_then_exact_reads(factory: LoopFactory, certificates: Certificates) 
 
 
 @pytest.mark.parametrize("factory", LOOPS)
+@pytest.mark.parametrize("cut", [1, 5, 100, 10_000], ids=lambda cut: f"{cut} bytes")
+def test_tls_from_a_hello_that_was_read_already(
+    factory: LoopFactory, certificates: Certificates, cut: int
+) -> None:
+    context = tls.agent_tls(certificates.certificate, certificates.key).context
+
+    async def ours(stream: TransportStream) -> None:
+        hello = await stream.read(1)
+        while len(hello) < cut and stream.buffered:
+            hello += await stream.read(1)
+        await stream.start_tls(context, server_side=True, hello=hello)
+        assert stream.alpn == "postgresql"
+        assert stream.certificate is None
+        assert await stream.read(200_000) == b"x" * 200_000
+        stream.write(b"world")
+        with pytest.raises(StreamClosedError):
+            await stream.read(1)
+
+    def talk(sock: socket.socket) -> None:
+        sock.setblocking(True)
+        client = ssl.create_default_context(cafile=str(certificates.ca))
+        client.set_alpn_protocols(["postgresql"])
+        with client.wrap_socket(sock.dup(), server_hostname="localhost") as encrypted:
+            encrypted.sendall(b"x" * 200_000)
+            assert encrypted.recv(5) == b"world"
+        sock.shutdown(socket.SHUT_RDWR)
+
+    async def theirs(sock: socket.socket) -> None:
+        await asyncio.to_thread(talk, sock)
+
+    run(factory, ours, theirs)
+
+
+@pytest.mark.parametrize("factory", LOOPS)
+def test_a_tls_handshake_that_is_given_up_leaves_nothing_running(
+    factory: LoopFactory, certificates: Certificates
+) -> None:
+    context = tls.agent_tls(certificates.certificate, certificates.key).context
+
+    async def ours(stream: TransportStream) -> None:
+        hello = await stream.read(5)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await stream.start_tls(context, server_side=True, hello=hello)
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) <= 3
+
+    async def theirs(sock: socket.socket) -> None:
+        await asyncio.get_running_loop().sock_sendall(sock, b"\x16\x03\x01\x01\x00")
+        await asyncio.sleep(0.3)
+
+    run(factory, ours, theirs)
+
+
+@pytest.mark.parametrize("factory", LOOPS)
 @pytest.mark.parametrize("later", [True, False], ids=["in the handshake", "before it"])
 def test_plaintext_is_never_taken_for_encrypted_words(
     factory: LoopFactory, certificates: Certificates, later: bool
 ) -> None:
-    context = tls.agent_context(certificates.certificate, certificates.key)
+    context = tls.agent_tls(certificates.certificate, certificates.key).context
 
     async def ours(stream: TransportStream) -> None:
         assert await stream.read(1) == b"?"

@@ -18,37 +18,61 @@ class Certificates:
     certificate: Path
     key: Path
 
+    def issue(
+        self, name: str, *, subject: str | None = None, alternatives: str = "", usage: str = "clientAuth"
+    ) -> tuple[Path, Path]:
+        """Certificate and key of ``subject`` (default: CN=``name``), signed by the authority.
+
+        ``alternatives`` is openssl's subjectAltName. The files are called ``name``.
+        """
+        return _issue(
+            self.ca,
+            self.ca.with_suffix(".key"),
+            name,
+            subject=subject or f"/CN={name}",
+            alternatives=alternatives,
+            usage=usage,
+        )
+
 
 def make_certificates(folder: Path) -> Certificates:
     """Make all files in ``folder``; skips (in CI: fails) where the openssl program is missing."""
     if shutil.which("openssl") is None:
         skip_or_fail("TLS tests need the openssl program.")
     ca, ca_key = folder / "ca.crt", folder / "ca.key"
-    certificate, key, request = folder / "server.crt", folder / "server.key", folder / "server.csr"
-    extensions = folder / "server.ext"
-    extensions.write_text(
-        "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n", encoding="ascii"
-    )
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc")
     _openssl(
-        "req",
-        "-x509",
-        *curve,
-        "-days",
-        "30",
-        "-subj",
-        "/CN=pgturnstile test CA",
-        "-keyout",
-        ca_key,
-        "-out",
-        ca,
+        *("req", "-x509", *_CURVE, "-days", "30", "-subj", "/CN=pgturnstile test CA"),
+        *("-keyout", ca_key, "-out", ca),
     )
-    _openssl("req", *curve, "-subj", "/CN=localhost", "-keyout", key, "-out", request)
+    certificate, key = _issue(
+        ca,
+        ca_key,
+        "server",
+        subject="/CN=localhost",
+        alternatives="DNS:localhost,IP:127.0.0.1",
+        usage="serverAuth",
+    )
+    return Certificates(ca, certificate, key)
+
+
+_CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc")
+
+
+def _issue(
+    ca: Path, ca_key: Path, name: str, *, subject: str, alternatives: str, usage: str
+) -> tuple[Path, Path]:
+    certificate, key, request, extensions = (
+        ca.with_name(f"{name}.{ending}") for ending in ("crt", "key", "csr", "ext")
+    )
+    lines = ["basicConstraints=CA:FALSE", f"extendedKeyUsage={usage}"]
+    lines += [f"subjectAltName={alternatives}"] if alternatives else []
+    extensions.write_text("\n".join(lines) + "\n", encoding="ascii")
+    _openssl("req", *_CURVE, "-subj", subject, "-keyout", key, "-out", request)
     _openssl(
         *("x509", "-req", "-in", request, "-CA", ca, "-CAkey", ca_key, "-CAcreateserial"),
         *("-days", "30", "-extfile", extensions, "-out", certificate),
     )
-    return Certificates(ca, certificate, key)
+    return certificate, key
 
 
 def _openssl(*arguments: str | Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from proxy.stream import Stream, StreamClosedError
+from proxy.tls import PeerCertificate
 
 T = TypeVar("T")
 
@@ -23,6 +24,9 @@ class MemoryStream:
         self.local = local
         self.closed = False
         self.hostname: str | None = None
+        self.hello = b""
+        self.alpn: str | None = "postgresql"
+        self.certificate: PeerCertificate | None = None
         self._arrived = bytearray()
         self._change = asyncio.Event()
 
@@ -58,9 +62,15 @@ class MemoryStream:
         self.peer._change.set()
 
     async def start_tls(
-        self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
+        self,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool,
+        server_hostname: str | None = None,
+        hello: bytes = b"",
     ) -> None:
         self.encrypted = True
+        self.hello = hello
         self.hostname = server_hostname
 
     def close(self) -> None:

@@ -1,0 +1,263 @@
+"""TLS as its clients speak it: libpq in both negotiations, channel binding, and what no client of ours sends.
+
+The proxy stands before PostgreSQL 15 with TLS on both legs, as the wheel's PostgreSQL 18 has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pg8000.dbapi
+import psycopg
+import pytest
+
+from proxy import backend, scram, tls
+from proxy.backend import Endpoint, Login
+from proxy.tls import TLSMode
+from proxy.wire import client_hello as ch
+from proxy.wire import startup
+from tests.support.certificates import Certificates
+from tests.support.hello import client_hello
+from tests.support.postgres import Server
+from tests.support.proxy import PASSWORD, RunningProxy, run_proxy
+
+needs_libpq17 = pytest.mark.skipif(psycopg.pq.version() < 170000, reason="direct TLS came with libpq 17")
+needs_libpq18 = pytest.mark.skipif(psycopg.pq.version() < 180000, reason="protocol 3.2 came with libpq 18")
+
+
+@pytest.fixture(scope="module")
+def proxy(
+    postgres15_tls: Server, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningProxy]:
+    """TLS on both legs, required on the agents'."""
+    listen = {"tls": {"cert": str(certificates.certificate), "key": str(certificates.key)}}
+    to_server = {"host": "localhost", "tls": {"ca": str(certificates.ca)}}
+    folder = tmp_path_factory.mktemp("tls")
+    with run_proxy(postgres15_tls.shop, folder, listen=listen, backend=to_server) as running:
+        yield running
+
+
+def connect(proxy: RunningProxy, user: str = "reader", **more: Any) -> psycopg.Connection[Any]:
+    given = {"sslmode": "require", **more}
+    return psycopg.connect(**proxy.parameters(user, **given), autocommit=True)
+
+
+@needs_libpq17
+@pytest.mark.parametrize("negotiation", ["postgres", "direct"])
+@pytest.mark.parametrize("user", ["reader", "shop_app"])
+def test_either_negotiation(
+    proxy: RunningProxy, certificates: Certificates, negotiation: str, user: str
+) -> None:
+    password = proxy.database.server.passwords.get(user, PASSWORD)
+    verified = {"host": "localhost", "sslmode": "verify-full", "sslrootcert": str(certificates.ca)}
+    with connect(proxy, user, password=password, sslnegotiation=negotiation, **verified) as connection:
+        assert connection.pgconn.ssl_in_use
+        assert connection.execute("SELECT repeat('x', 100000)").fetchone() == ("x" * 100_000,)
+        connection.cancel_safe()
+
+
+@pytest.mark.parametrize("binding", ["require", "prefer", "disable"])
+def test_scram_with_and_without_channel_binding(proxy: RunningProxy, binding: str) -> None:
+    with connect(proxy, channel_binding=binding) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_pg8000_binds_by_a_hash_of_its_own(proxy: RunningProxy, certificates: Certificates) -> None:
+    given = proxy.parameters(ssl_context=ssl.create_default_context(cafile=str(certificates.ca)))
+    given["database"] = given.pop("dbname")
+    connection = pg8000.dbapi.connect(**given)
+    try:
+        assert connection.auth.mechanism_name == "SCRAM-SHA-256-PLUS"
+    finally:
+        connection.close()
+
+
+@needs_libpq18
+@pytest.mark.parametrize("negotiation", ["postgres", "direct"])
+def test_protocol_3_2_over_tls(proxy: RunningProxy, negotiation: str) -> None:
+    with connect(proxy, min_protocol_version="3.2", sslnegotiation=negotiation) as connection:
+        assert connection.pgconn.full_protocol_version == 30002
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_the_backend_leg_is_bound_to_its_connection(
+    postgres15_tls: Server, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL checks the binding and logs no mechanism: what we chose is seen on our side."""
+    chosen: list[object] = []
+
+    class Exchange(scram.ClientExchange):
+        def __init__(self, **options: Any) -> None:
+            chosen.append(options["binding"])
+            super().__init__(**options)
+
+    monkeypatch.setattr(scram, "ClientExchange", Exchange)
+    context = tls.backend_context(TLSMode.VERIFY_FULL, certificates.ca)
+    endpoint = Endpoint("localhost", postgres15_tls.port, TLSMode.VERIFY_FULL, context)
+    login = Login("shop_ro", "shop", postgres15_tls.passwords["shop_ro"])
+
+    async def run() -> None:
+        stream = await backend.connect(endpoint)
+        try:
+            await backend.log_in(stream, login)
+        finally:
+            stream.abort()
+
+    asyncio.run(run())
+    der = ssl.PEM_cert_to_DER_cert(certificates.certificate.read_text())
+    assert chosen == [hashlib.sha256(der).digest()]
+
+
+# --- what no client of ours sends ---
+
+
+def raw(proxy: RunningProxy) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", proxy.port), 10)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def rest(sock: socket.socket) -> bytes:
+    """All that comes until the proxy hangs up."""
+    data = b""
+    try:
+        while chunk := sock.recv(65536):
+            data += chunk
+    except ConnectionResetError:
+        pass
+    return data
+
+
+ALERT = ch.encode_alert(ch.NO_APPLICATION_PROTOCOL)
+
+
+@pytest.mark.parametrize(
+    ("asks", "protocols", "told"),
+    [
+        (True, ["h2"], ALERT),
+        (False, ["h2"], ALERT),
+        (False, [], ALERT),
+    ],
+    ids=["another protocol", "another protocol at once", "no protocol at once"],
+)
+def test_tls_that_is_not_meant_for_us(
+    proxy: RunningProxy, asks: bool, protocols: list[str], told: bytes
+) -> None:
+    with raw(proxy) as sock:
+        if asks:
+            sock.sendall(startup.encode_ssl_request())
+            assert sock.recv(1) == b"S"
+        sock.sendall(client_hello(protocols))
+        assert rest(sock) == told
+
+
+def test_a_hello_byte_by_byte(proxy: RunningProxy, certificates: Certificates) -> None:
+    hello = client_hello(["postgresql"])
+    with raw(proxy) as sock:
+        for byte in hello:
+            sock.sendall(bytes([byte]))
+        assert sock.recv(3) == b"\x16\x03\x03"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [startup.encode_startup({"user": "trusted"}), startup.encode_ssl_request(), b"\0" * 100],
+    ids=["a startup packet", "another request", "zeros"],
+)
+def test_plaintext_in_place_of_the_handshake(proxy: RunningProxy, words: bytes) -> None:
+    with raw(proxy) as sock:
+        sock.sendall(startup.encode_ssl_request())
+        assert sock.recv(1) == b"S"
+        sock.sendall(words)
+        assert rest(sock) == b""
+
+
+def test_plaintext_behind_the_hello_is_never_read_as_words(proxy: RunningProxy) -> None:
+    """CVE-2021-23222's other half: what a man in the middle puts behind a direct ClientHello."""
+    words = startup.encode_startup({"user": "trusted", "database": proxy.database.name})
+    with raw(proxy) as sock:
+        sock.sendall(client_hello(["postgresql"]) + words)
+        answer = rest(sock)
+    assert answer[:1] in (b"\x16", b"\x15", b"")
+    assert b"trusted" not in answer
+    assert not proxy.log() or "trusted" not in str(proxy.log()[-1].get("agent"))
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+def test_old_versions_are_not_spoken(proxy: RunningProxy, version: ssl.TLSVersion) -> None:
+    assert_no_tls(proxy, lax(version), "UNSUPPORTED_PROTOCOL")
+
+
+@pytest.mark.parametrize(
+    "ciphers",
+    ["NULL", "aNULL", "AES128-SHA", "AES256-GCM-SHA384", "ECDHE-ECDSA-AES128-SHA", "DHE-RSA-AES128-SHA"],
+)
+def test_weak_ciphers_are_not_spoken(proxy: RunningProxy, ciphers: str) -> None:
+    context = lax(ssl.TLSVersion.TLSv1_2)
+    context.set_ciphers(f"{ciphers}:@SECLEVEL=0")
+    assert_no_tls(proxy, context, "NO_SHARED_CIPHER")
+
+
+@pytest.mark.parametrize(
+    ("version", "name"), [(ssl.TLSVersion.TLSv1_2, "TLSv1.2"), (ssl.TLSVersion.TLSv1_3, "TLSv1.3")]
+)
+def test_what_is_spoken_is_sane(proxy: RunningProxy, version: ssl.TLSVersion, name: str) -> None:
+    with raw(proxy) as sock, lax(version).wrap_socket(sock) as connection:
+        cipher = connection.cipher()
+        assert connection.version() == name
+        assert connection.compression() is None
+        assert connection.selected_alpn_protocol() == "postgresql"
+    assert cipher is not None
+    assert "GCM" in cipher[0] or "CHACHA20" in cipher[0]
+    assert cipher[2] >= 128
+
+
+def lax(version: ssl.TLSVersion) -> ssl.SSLContext:
+    """A client that would speak ``version`` with anything."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version = context.maximum_version = version
+    context.set_alpn_protocols(["postgresql"])
+    return context
+
+
+def assert_no_tls(proxy: RunningProxy, context: ssl.SSLContext, why: str) -> None:
+    """The handshake fails, for the reason that the log gives."""
+    with raw(proxy) as sock:
+        client = "{}:{}".format(*sock.getsockname())
+        with pytest.raises(ssl.SSLError):
+            context.wrap_socket(sock)
+    [entry] = proxy.logged("connection dropped", client=client)
+    assert why in entry["reason"]
+
+
+def test_no_renegotiation(proxy: RunningProxy) -> None:
+    command = [
+        "openssl",
+        "s_client",
+        "-starttls",
+        "postgres",
+        "-tls1_2",
+        "-connect",
+        f"127.0.0.1:{proxy.port}",
+    ]
+    done = subprocess.run(command, input=b"R\n", capture_output=True, timeout=20, check=False)
+    output = done.stdout + done.stderr
+    assert b"RENEGOTIATING" in output
+    assert b"no renegotiation" in output.lower() or b"no_renegotiation" in output.lower(), output.decode()
+
+
+@pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
+def test_no_session_is_resumed_by_ticket(proxy: RunningProxy, version: str) -> None:
+    command = ["openssl", "s_client", "-starttls", "postgres", version, "-connect", f"127.0.0.1:{proxy.port}"]
+    done = subprocess.run(command, input=b"", capture_output=True, timeout=20, check=False)
+    assert b"CONNECTED" in done.stdout
+    assert b"session ticket" not in done.stdout.lower()
