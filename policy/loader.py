@@ -73,7 +73,7 @@ def load(text: bytes | str, source: str) -> Policy:
     Raises ``PolicyError`` with every fault, in the file's order; nothing else, whatever ``text`` holds.
     """
     document = yaml_source.read(text, source)
-    policy = _policy(Place.root(document), source, _sha256(text))
+    policy = read_policy(Place.root(document), source, _sha256(text))
     document.report.raise_if_any(PolicyError)
     return policy
 
@@ -129,7 +129,7 @@ def _sha256(text: bytes | str) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _policy(root: Place, source: str, sha256: str) -> Policy:
+def read_policy(root: Place, source: str, sha256: str) -> Policy:
     fields = root.fields(_SECTIONS, required=("version",))
     fields.maybe("version", _version)
     no_lines: dict[str, int] = {}
@@ -289,8 +289,8 @@ def _function_kind(place: Place) -> FunctionKind:
         ),
         volatility=fields.maybe("volatility", _volatilities),
         language=fields.maybe("language", lambda p: frozenset(_texts(p))),
-        security_definer=fields.maybe("security_definer", Place.boolean),
-        owner=fields.maybe("owner", Place.string),
+        security_definer=fields.maybe("security_definer", lambda p: p.boolean()),
+        owner=fields.maybe("owner", lambda p: p.string()),
     )
 
 
@@ -425,7 +425,7 @@ def _allowance(place: Place) -> Allowance:
     fields = place.fields(keys, required=keys)
     return Allowance(
         name=fields.get("name", _name, ""),
-        statement=fields.get("statement", Place.string, ""),
+        statement=fields.get("statement", lambda p: p.string(), ""),
         max_total_cost=fields.get("max_total_cost", _positive(MAX_COST), 0.0),
         expires=fields.get("expires", _day, ""),
         line=place.line,
@@ -453,11 +453,11 @@ def _limits(place: Place) -> Limits:
     fields = place.fields(
         (*_TIMEOUTS, "result_rows", "result_bytes", "affected_rows"), refused=_SERVER_LIMITS
     )
-    times = {f"{key}_ms": fields.maybe(key, Place.duration_ms) for key in _TIMEOUTS}
+    times = {f"{key}_ms": fields.maybe(key, lambda p: p.duration_ms()) for key in _TIMEOUTS}
     return Limits(
         **times,
         result_rows=fields.maybe("result_rows", lambda p: p.integer(0, 10**15)),
-        result_bytes=fields.maybe("result_bytes", Place.size),
+        result_bytes=fields.maybe("result_bytes", lambda p: p.size()),
         affected_rows=fields.maybe("affected_rows", lambda p: p.integer(0, 10**15)),
         line=place.line,
     )
@@ -492,7 +492,7 @@ def _sandbox(place: Place) -> Sandbox:
     classes = fields["classes"].items() if "classes" in fields else []
     named = {item.word(StatementClass) for item in classes}
     return Sandbox(
-        dsn_env=fields.get("dsn_env", Place.environment_name, ""),
+        dsn_env=fields.get("dsn_env", lambda p: p.environment_name(), ""),
         classes=frozenset(c for c in named if c is not None),
         line=place.line,
     )

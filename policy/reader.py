@@ -196,14 +196,14 @@ class Place:
     def duration_ms(self, least: int = 0, most: int = MAX_MS) -> int | None:
         """A duration in milliseconds, written with its unit (``500ms 30s 10m 1h``); 0 needs none."""
         value = self._quantity(MS_OF_UNIT, "a duration with its unit, as in 500ms, 30s, 10m or 1h")
-        return None if value is None else self._within(value, least, most, _shown_ms)
+        return None if value is None else self._within(value, least, most, shown_ms)
 
     def size(self, least: int = 0, most: int = MAX_SIZE) -> int | None:
         """A size in bytes: a whole number of bytes, or with a unit (``1KiB 50MiB``; ``MB`` is 10^6)."""
         if isinstance(self.node, Scalar) and type(self.node.value) is int:
-            return self._within(self.node.value, least, most, _shown_bytes)
+            return self._within(self.node.value, least, most, shown_bytes)
         value = self._quantity(BYTES_OF_UNIT, "a size, as in 64KiB, 50MiB or a number of bytes")
-        return None if value is None else self._within(value, least, most, _shown_bytes)
+        return None if value is None else self._within(value, least, most, shown_bytes)
 
     def environment_name(self) -> str | None:
         """The name of an environment variable."""
@@ -303,11 +303,11 @@ def _one_of(words: Iterable[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _shown_ms(ms: int) -> str:
+def shown_ms(ms: int) -> str:
     unit = next((u for u in ("h", "m", "s") if ms and ms % MS_OF_UNIT[u] == 0), "ms")
     return f"{ms // MS_OF_UNIT[unit]}{unit}"
 
 
-def _shown_bytes(size: int) -> str:
+def shown_bytes(size: int) -> str:
     unit = next((u for u in ("GiB", "MiB", "KiB") if size and size % BYTES_OF_UNIT[u] == 0), "B")
     return f"{size // BYTES_OF_UNIT[unit]}{unit}"

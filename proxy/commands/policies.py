@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from policy import schema
 from policy.diagnostics import InvalidFileError, printable, render
 from policy.trial import run_tests
 from proxy.commands.sources import add_names, load_policy, named_catalog, policy_files
@@ -22,6 +23,7 @@ def register(commands: Subcommands) -> None:
         ["policy test policies", "policy test --catalog shop.json policies/analytics.yaml"],
     )
     add_names(test)
+    command(policy, "schema", _policy_schema, ["policy schema > policy.schema.json"])
     for reads in (lint, test):
         reads.add_argument(
             "files", nargs="+", type=Path, metavar="FILE", help="a policy, or a folder of them"
@@ -62,3 +64,14 @@ def _policy_test(options: argparse.Namespace) -> Exit:
         raise UsageError("There are no tests; write what you expect under `tests:`.")
     print(f"{count} test{'' if count == 1 else 's'}, {failed} failed")
     return Exit.REJECTED if failed else Exit.DONE
+
+
+def _policy_schema(_options: argparse.Namespace) -> Exit:
+    """Print the JSON Schema of policies, for editors.
+
+    A policy whose first line is `# yaml-language-server: $schema=FILE` is then
+    completed and checked while it is written. The schema says what a file may
+    look like; `policy lint` also says whether its parts go together.
+    """
+    print(schema.rendered(), end="")
+    return Exit.DONE
