@@ -1,24 +1,27 @@
 """The gate without a connection: a file of SQL in, one decision a statement out.
 
 Owns how a file is cut into the statements an agent would send one by one, and how a decision is written down
-for a program. The decisions are those of ``decide``, the wording that of ``reject``: nothing is judged here.
-Knows no database: names are looked up in the snapshot given, or else taken as the text gives them.
+for a program. The decisions are those of ``decide`` and ``settle``, the wording that of ``reject``: nothing
+is judged here. Knows no database: names are looked up in the snapshot given, or else taken as the text gives
+them, and prices are asked of the plans given.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any, Final
 
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, SessionNames
-from policy.decision import Allow, Decision, Reject, Situation, decide
+from policy.decision import Allow, Decision, Reject, RuleFailure, Situation, decide
 from policy.facts import QueryString
 from policy.model import Policy, Violation
 from policy.names import PathNames
 from policy.parse import DEFAULT_MAX_BYTES, parse
+from policy.price import Plans, settle
 from policy.rejection import Rejection, reject
 from policy.temporary import may_hold_temporary
 
@@ -29,7 +32,8 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 class Checked:
     """One statement and what the gate says of it. ``line`` is where it begins in ``source``, from 1.
 
-    Positions in ``decision`` and ``rejection`` count within ``sql``.
+    Positions in ``decision`` and ``rejection`` count within ``sql``. ``cost`` and ``unpriced`` are as
+    ``price.Settled`` has them.
     """
 
     source: str
@@ -37,6 +41,10 @@ class Checked:
     sql: str
     decision: Decision
     rejection: Rejection | None
+    cost: Mapping[str, Any] | None = None
+    unpriced: str | None = None
+    failures: tuple[RuleFailure, ...] = ()
+    """Rules that raised."""
 
     @property
     def rejected(self) -> bool:
@@ -60,9 +68,11 @@ class Checked:
             "decision": "reject" if self.rejected else "allow",
             "class": self.decision.statement_class,
             "violations": [_violation(violation) for violation in self.violations],
-            "cost": None,
+            "cost": self.cost,
             "repair": None,
         }
+        if self.unpriced is not None:
+            answer["unpriced"] = self.unpriced
         if self.rejection is not None and isinstance(self.decision, Reject):
             answer["repair"] = json.loads(self.rejection.detail)["repair"]
             answer["rule"] = self.rejection.routine
@@ -101,6 +111,16 @@ def check(
         yield _judged(policy, situation, parse(facts.sql, statement_bytes), source, line)
 
 
+async def priced(checked: Checked, policy: Policy, catalog: Catalog, plans: Plans, today: date) -> Checked:
+    """``checked``, judged by its price as well: see ``price.settle``. ``catalog`` is the one it was checked
+    with, and of the same database as ``plans``.
+    """
+    settled = await settle(checked.decision, policy, names_for(policy, catalog), plans, today)
+    decided = _answered(settled.decision, policy, checked.source, checked.line, checked.sql)
+    failures = (*checked.failures, *settled.failures)
+    return replace(decided, cost=settled.cost, unpriced=settled.unpriced, failures=failures)
+
+
 def names_for(policy: Policy, catalog: Catalog | None) -> SessionNames:
     """What a fresh session's names stand for: in ``catalog`` along the search_path it was read with, else as
     written, unqualified ones in schema ``public``.
@@ -113,8 +133,12 @@ def names_for(policy: Policy, catalog: Catalog | None) -> SessionNames:
 
 def _judged(policy: Policy, situation: Situation, query: QueryString, source: str, line: int) -> Checked:
     decision = decide(policy, situation, query)
+    return replace(_answered(decision, policy, source, line, query.sql), failures=decision.failures)
+
+
+def _answered(decision: Decision, policy: Policy, source: str, line: int, sql: str) -> Checked:
     rejection = reject(decision, f"{source}:{line}", policy) if isinstance(decision, Reject) else None
-    return Checked(source, line, query.sql, decision, rejection)
+    return Checked(source, line, sql, decision, rejection)
 
 
 def _violation(violation: Violation) -> dict[str, Any]:

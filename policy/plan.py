@@ -23,6 +23,23 @@ class PlanFormatError(Exception):
     """The text is no plan. The statement it was asked for cannot be priced, hence not let through."""
 
 
+class NoPlanError(Exception):
+    """There is no plan of a statement.
+
+    ``sqlstate`` is PostgreSQL's where it refuses to plan it, ``position`` the character of the statement
+    that it blames, from 1. ``late`` is True where it took longer than it may.
+    """
+
+    def __init__(
+        self, message: str, *, sqlstate: str | None = None, position: int | None = None, late: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.sqlstate = sqlstate
+        self.position = position
+        self.late = late
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node of a plan. Costs in planner units, ``rows`` and ``width`` (bytes) for one run of the node.

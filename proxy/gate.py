@@ -19,15 +19,16 @@ import structlog
 
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, SessionNames, UnreadCatalog
-from policy.cost import Question, judge, question
+from policy.cost import Question, judge
 from policy.decision import Allow, Decision, Reject, Situation, decide, refuse
 from policy.engine_errors import enrich
 from policy.facts import Facts, SessionAction, SessionRef, SettingHow, SettingRef
 from policy.ledger import Ledger, MemoryLedger
-from policy.model import Mode, Policy, StatementClass, Violation
+from policy.model import Policy, StatementClass, Violation
 from policy.names import PathNames, SearchPath
 from policy.parse import parse, parse_heavy
 from policy.plan import PlanFormatError, parse_plan
+from policy.price import catalog_of, priceable
 from policy.rejection import Notice, Rejection, notice
 from policy.rules import (
     affected_rows_over_limit,
@@ -268,24 +269,7 @@ class Gate:
 
     def _priceable(self, decision: Decision, text: bytes, names: SessionNames) -> Ruling:
         """The ruling on what the rules allow: what its price is to be asked by, if it has one."""
-        statements = decision.query.statements
-        if not isinstance(decision, Allow) or self.policy.mode is Mode.OBSERVE:
-            return Ruling(decision, self.policy, text, names)
-        catalog = _catalog(names)
-        questions = [
-            asked
-            for facts in statements
-            if (asked := question(facts, self.policy, names, catalog)) is not None
-        ]
-        refused = tuple(v for asked in questions for v in asked.refused)
-        if not refused and questions and len(statements) > 1:
-            refused = (_several(self.policy),)
-        if refused:
-            return Ruling(refuse(self.policy, names, decision.query, refused), self.policy, text, names)
-        warnings = tuple(v for asked in questions for v in asked.warnings)
-        if warnings:
-            decision = dataclasses.replace(decision, warnings=decision.warnings + warnings)
-        asked = next((asked for asked in questions if asked.text is not None), None)
+        decision, asked = priceable(decision, self.policy, names)
         return Ruling(decision, self.policy, text, names, asked)
 
     def priced(self, ruling: Ruling, rows: Sequence[bytes], types: tuple[int, ...], now: float) -> Priced:
@@ -296,8 +280,8 @@ class Gate:
             plan = parse_plan(b"\n".join(decode_row(row)[0] or b"" for row in rows))
         except PlanFormatError as error:
             log.error("a plan could not be read", exc_info=error)
-            return Priced(self.refused(ruling, (_unread(self.policy),), None), None)
-        verdict = judge(plan, facts, self.policy, datetime.now(UTC).date(), _catalog(ruling.names))
+            return Priced(self.refused(ruling, (unpriceable.unread(self.policy),), None), None)
+        verdict = judge(plan, facts, self.policy, datetime.now(UTC).date(), catalog_of(ruling.names))
         for failure in verdict.failures:
             log.error("a rule failed and refused", rule=failure.rule, exc_info=failure.error)
         if verdict.violations:
@@ -311,7 +295,7 @@ class Gate:
 
     def unpriced(self, ruling: Ruling) -> Ruling:
         """The refusal of a statement whose price could not be had in time."""
-        return self.refused(ruling, (_too_slow(self.policy),), None)
+        return self.refused(ruling, (unpriceable.too_slow(self.policy),), None)
 
     def foreseen(self, ruling: Ruling, cost: Mapping[str, Any] | None) -> Ruling:
         """The refusal of a statement that was counted to write too many rows; ``cost`` is its plan's."""
@@ -333,42 +317,11 @@ class Gate:
         return Ruling(decision, self.policy, ruling.text, ruling.names)
 
 
-def _catalog(names: SessionNames) -> Catalog | None:
-    return names.catalog if isinstance(names, CatalogNames) else None
-
-
 class Priced(NamedTuple):
     """Either a refusal or a price."""
 
     refusal: Ruling | None
     price: Price | None
-
-
-def _unpriceable(message: str, hint: str, policy: Policy) -> Violation:
-    line = policy.cost.line if policy.cost is not None else 0
-    return Violation(unpriceable.NAME, message, hint, repairable=True, line=line)
-
-
-def _several(policy: Policy) -> Violation:
-    return _unpriceable(
-        "Unpriceable: a later statement of a string may depend on an earlier one",
-        "Send the statements one by one.",
-        policy,
-    )
-
-
-def _unread(policy: Policy) -> Violation:
-    return _unpriceable(
-        "Unpriceable: the server's plan could not be read", "Report this to whoever runs the gate.", policy
-    )
-
-
-def _too_slow(policy: Policy) -> Violation:
-    return _unpriceable(
-        "Unpriceable: the server did not plan the statement in time",
-        "Join fewer relations, or compare with constants instead of calling functions.",
-        policy,
-    )
 
 
 def _rests_on_absence(violation: Violation) -> bool:

@@ -152,7 +152,7 @@ def _message(priced: Priced, excess: Excess) -> str:
     figure, node = excess.figure, excess.node
     what = _PHRASES[excess.limit].format(_number(excess.amount))
     if node is not figure.node:
-        what = f"runs a {figure.node.kind} {_number(figure.runs)} times, which {what}"
+        what = f"runs its {figure.node.kind} {_number(figure.runs)} times, which {what}"
     text = f"The plan's {_name(priced, node)} {what}, over the limit of {_number(excess.ceiling)}"
     text += f" ({excess.limit})"
     if joins_without_condition(node):

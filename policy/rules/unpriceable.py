@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from policy import builtin
@@ -72,6 +73,31 @@ def check_plan(priced: Priced, policy: Policy) -> Iterator[Violation]:
             yield from _sets(priced, policy, node)
     if may_grow(priced.facts):
         yield from _grown_rows(priced, policy)
+
+
+def several(policy: Policy) -> Violation:
+    """The objection to a string of statements that would have to be priced."""
+    return _refusal(
+        policy,
+        "Unpriceable: a later statement of a string may depend on an earlier one",
+        "Send the statements one by one.",
+    )
+
+
+def unread(policy: Policy) -> Violation:
+    """The objection to a statement whose plan is none that can be read."""
+    return _refusal(
+        policy, "Unpriceable: the server's plan could not be read", "Report this to whoever runs the gate."
+    )
+
+
+def too_slow(policy: Policy) -> Violation:
+    """The objection to a statement whose plan was not there in time."""
+    return _refusal(
+        policy,
+        "Unpriceable: the server did not plan the statement in time",
+        "Join fewer relations, or compare with constants instead of calling functions.",
+    )
 
 
 def _recursions(priced: Priced, policy: Policy) -> Iterator[Violation]:
@@ -208,6 +234,11 @@ def _position(facts: Facts, found: Growth) -> int:
     if found.location is None or found.location < 0:
         return facts.start
     return facts.start + len(facts.sql.encode()[: found.location].decode(errors="ignore"))
+
+
+def _refusal(policy: Policy, message: str, hint: str) -> Violation:
+    """An objection at any level of the rule: there is no plan that limits could be held against."""
+    return replace(_violation(policy, message, hint), level=RuleLevel.REJECT)
 
 
 def _violation(policy: Policy, message: str, hint: str, position: int | None = None) -> Violation:

@@ -1,15 +1,25 @@
-"""``pgturnstile check``: the gate, offline."""
+"""``pgturnstile check``: the gate, offline; with a database, the prices too."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from policy.check import Checked, check
+import asyncpg
+
+from policy.catalog import Catalog
+from policy.check import Checked, check, priced
 from policy.diagnostics import printable
-from proxy.commands.sources import add_names, inputs, load_policy, named_catalog
+from policy.model import Policy
+from policy.plan_source import PlanSource
+from proxy.commands.sources import add_names, inputs, load_policy, named_catalog, with_database
 from proxy.commands.terminal import Exit, Subcommands, add_format, command, one_line, painter
 
 
@@ -42,23 +52,53 @@ def _check(options: argparse.Namespace) -> Exit:
     when any is rejected. A file that does not parse is one rejected statement.
     Names are looked up in the catalog of a database (--dsn) or in one that was
     dumped (--catalog); without either they are taken as the text gives them,
-    unqualified ones in schema public. No statement is run or priced.
+    unqualified ones in schema public. A database is asked for the plan of what
+    the policy allows, and cost limits are held against it: for parameters, whose
+    values nobody knows here, by a generic plan. No statement is run.
     """
     policy = load_policy(options.policy)
-    catalog = named_catalog(options)
-    seen = rejected = 0
-    for name, text in inputs(options.files):
-        for checked in check(policy, text, source=name, agent=options.agent, catalog=catalog):
-            seen += 1
-            rejected += checked.rejected
-            _print_checked(checked, options)
+    if options.dsn is not None:
+        seen, rejected = asyncio.run(with_database(options.dsn, partial(_check_there, policy, options)))
+    else:
+        seen, rejected = _check_here(policy, options)
     if options.format == "text":
         print(f"{seen} statement{'' if seen == 1 else 's'}, {rejected} rejected by policy {policy.name}")
     return Exit.REJECTED if rejected else Exit.DONE
 
 
+def _check_here(policy: Policy, options: argparse.Namespace) -> tuple[int, int]:
+    """The numbers of statements and of rejected ones, without a database."""
+    rejected = [_shown(checked, options).rejected for checked in _checked(policy, options)]
+    return len(rejected), sum(rejected)
+
+
+async def _check_there(
+    policy: Policy, options: argparse.Namespace, connection: asyncpg.Connection[Any], catalog: Catalog
+) -> tuple[int, int]:
+    """The same, with prices by the database that ``connection`` is open to."""
+    plans, today = PlanSource(connection), datetime.now(UTC).date()
+    rejected = [
+        _shown(await priced(checked, policy, catalog, plans, today), options).rejected
+        for checked in _checked(policy, options, catalog)
+    ]
+    return len(rejected), sum(rejected)
+
+
+def _checked(
+    policy: Policy, options: argparse.Namespace, catalog: Catalog | None = None
+) -> Iterator[Checked]:
+    catalog = catalog or named_catalog(options)
+    for name, text in inputs(options.files):
+        yield from check(policy, text, source=name, agent=options.agent, catalog=catalog)
+
+
+def _shown(checked: Checked, options: argparse.Namespace) -> Checked:
+    _print_checked(checked, options)
+    return checked
+
+
 def _print_checked(checked: Checked, options: argparse.Namespace) -> None:
-    for failure in checked.decision.failures:
+    for failure in checked.failures:
         print(f"rule {failure.rule} failed: {failure.error!r}", file=sys.stderr)
     if options.format == "json":
         print(json.dumps(checked.as_json()))
@@ -67,6 +107,11 @@ def _print_checked(checked: Checked, options: argparse.Namespace) -> None:
     verdict = paint("reject", "31") if checked.rejected else paint("allow ", "32")
     statement_class = checked.decision.statement_class or "-"
     print(f"{checked.source}:{checked.line}: {verdict} {statement_class:<11} {one_line(checked.sql)}")
+    if checked.unpriced is not None:
+        print(f"    not priced: {printable(checked.unpriced)}")
+    elif checked.cost is not None:
+        generic = " by a generic plan" if checked.cost.get("generic") else ""
+        print(f"    cost {checked.cost['total']:,}, {checked.cost['rows']:,} rows{generic}")
     for violation in checked.violations:
         print(f"    {violation.rule}: {printable(violation.message)}")
     if checked.rejection is not None:

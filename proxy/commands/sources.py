@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import asyncpg
 
@@ -23,6 +23,8 @@ from proxy.commands.terminal import UsageError, read
 
 _CONNECT_S: Final = 10.0
 """How long a database may take to answer."""
+
+T = TypeVar("T")
 
 
 def load_policy(path: Path) -> Policy:
@@ -76,17 +78,35 @@ def named_catalog(options: argparse.Namespace) -> Catalog | None:
 
 
 def read_catalog(dsn: str) -> Catalog:
-    """The catalog of the database that ``dsn`` names; a fault never quotes it, for it may hold a password."""
+    """The catalog of the database that ``dsn`` names."""
+    return asyncio.run(with_database(dsn, _no_more))
 
-    async def read() -> Catalog:
-        connection = await asyncpg.connect(dsn, timeout=_CONNECT_S)
-        try:
-            return await catalog_source.read(connection)
-        finally:
-            await connection.close()
 
+async def with_database(dsn: str, use: Callable[[asyncpg.Connection[Any], Catalog], Awaitable[T]]) -> T:
+    """What ``use`` makes of one read-only connection to the database that ``dsn`` names, and its catalog.
+
+    A fault of the connection is a UsageError and never quotes ``dsn``, for it may hold a password.
+    """
+    connection: asyncpg.Connection[Any] | None = None
     try:
-        return asyncio.run(read())
+        connection = await asyncpg.connect(
+            dsn,
+            timeout=_CONNECT_S,
+            statement_cache_size=0,
+            server_settings={"application_name": "pgturnstile", "default_transaction_read_only": "on"},
+        )
+        catalog = await catalog_source.read(connection)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
-        reason = str(error) or type(error).__name__
-        raise UsageError(f"The catalog cannot be read: {reason}") from error
+        if connection is not None:
+            connection.terminate()
+        raise UsageError(f"The catalog cannot be read: {str(error) or type(error).__name__}") from error
+    try:
+        return await use(connection, catalog)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise UsageError(f"The database has stopped answering: {error}") from error
+    finally:
+        connection.terminate()
+
+
+async def _no_more(_connection: asyncpg.Connection[Any], catalog: Catalog) -> Catalog:
+    return catalog

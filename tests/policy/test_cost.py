@@ -232,7 +232,7 @@ class TestJudge:
             "(max_total_cost); it joins without a condition"
         )
         assert cost.hint == "Join public.order_items with itself on a condition, as in ON a.id = b.a_id."
-        assert "runs a Seq Scan 4,001 times, which yields about 16,008,001 rows" in rows.message
+        assert "runs its Seq Scan 4,001 times, which yields about 16,008,001 rows" in rows.message
         assert "reads about 4,001 rows, over the limit of 3,000 (max_scan_rows)" in scan.message
         assert {v.rule for v in verdict.violations} == {"cost-over-limit"}
         assert all(v.repairable and v.line == 8 for v in verdict.violations)
@@ -294,7 +294,7 @@ class TestJudge:
         cost, rows, *_ = judged("correlated", "SELECT 1 FROM orders").violations
         assert cost.message.startswith("The plan's Seq Scan on public.orders costs about 167,095")
         assert cost.hint.startswith("Replace the sub-select that runs for every row")
-        assert "runs a Seq Scan 2,000 times" in rows.message
+        assert "runs its Seq Scan 2,000 times" in rows.message
 
     def test_rows_written_in_a_cte(self) -> None:
         (violation,) = judged("writing_cte", "SELECT 1 FROM orders").violations

@@ -344,6 +344,29 @@ def test_names_are_looked_up_in_a_database_or_in_its_dump(
     assert code == Exit.DONE
 
 
+def test_a_database_is_asked_for_prices(run: Run, tmp_path: Path, database18: Database) -> None:
+    policy = tmp_path / "priced.yaml"
+    policy.write_text(
+        "version: 1\nname: priced\nstatements: {select: allow}\nrelations: {allow: [public.*]}\n"
+        "cost: {max_scan_rows: 1000}\n"
+    )
+    sql = b"SELECT * FROM orders WHERE id = $1; SELECT * FROM orders; SELECT 1::date FROM orders"
+    source = ("check", "--policy", policy, "--dsn", database18.dsn())
+    code, out, err = run(*source, "--format", "json", stdin=sql)
+    assert (code, err) == (Exit.REJECTED, "")
+    generic, dear, failing = map(json.loads, out.splitlines())
+    assert (generic["decision"], generic["cost"]["generic"]) == ("allow", True)
+    assert (dear["decision"], dear["rule"], dear["cost"]["limit"]) == (
+        "reject",
+        "cost-over-limit",
+        "max_scan_rows",
+    )
+    assert (failing["decision"], failing["cost"], failing["unpriced"][:6]) == ("allow", None, "42846:")
+    code, out, _ = run(*source, stdin=sql)
+    assert "rows by a generic plan\n" in out
+    assert "    not priced: 42846: cannot cast type integer to date at character 9\n" in out
+
+
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
