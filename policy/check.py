@@ -67,7 +67,7 @@ class Checked:
             "sql": self.sql,
             "decision": "reject" if self.rejected else "allow",
             "class": self.decision.statement_class,
-            "violations": [_violation(violation) for violation in self.violations],
+            "violations": [as_violation(violation) for violation in self.violations],
             "cost": self.cost,
             "repair": None,
         }
@@ -105,10 +105,10 @@ def check(
     # Cutting is allowed any size; each piece is then held to the limit.
     whole = parse(text, max(len(text), statement_bytes))
     if whole.failure is not None:
-        yield _judged(policy, situation, whole, source, 1)
+        yield judged(policy, situation, whole, source, 1)
     for facts in whole.statements:
         line = whole.sql.count("\n", 0, facts.start - 1) + 1
-        yield _judged(policy, situation, parse(facts.sql, statement_bytes), source, line)
+        yield judged(policy, situation, parse(facts.sql, statement_bytes), source, line)
 
 
 async def priced(checked: Checked, policy: Policy, catalog: Catalog, plans: Plans, today: date) -> Checked:
@@ -131,7 +131,8 @@ def names_for(policy: Policy, catalog: Catalog | None) -> SessionNames:
     return CatalogNames(catalog, (path,), temporary=may_hold_temporary(policy, catalog))
 
 
-def _judged(policy: Policy, situation: Situation, query: QueryString, source: str, line: int) -> Checked:
+def judged(policy: Policy, situation: Situation, query: QueryString, source: str, line: int = 1) -> Checked:
+    """The decision on ``query``, which begins at ``line`` of ``source``, in words."""
     decision = decide(policy, situation, query)
     return replace(_answered(decision, policy, source, line, query.sql), failures=decision.failures)
 
@@ -141,7 +142,7 @@ def _answered(decision: Decision, policy: Policy, source: str, line: int, sql: s
     return Checked(source, line, sql, decision, rejection)
 
 
-def _violation(violation: Violation) -> dict[str, Any]:
+def as_violation(violation: Violation) -> dict[str, Any]:
     return {
         "rule": violation.rule,
         "level": violation.level,

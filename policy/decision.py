@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from policy.advisor import conjuncts
 from policy.catalog_names import CatalogNames
@@ -17,7 +17,7 @@ from policy.facts import QueryString
 from policy.model import DANGER, Halt, Mode, Policy, RepairTerms, RuleLevel, StatementClass, Violation
 from policy.names import Names
 from policy.parse import canonical
-from policy.rules import BY_NAME, PRECEDENCE, RULES, STRING_RULES, not_understood
+from policy.rules import BY_NAME, PRECEDENCE, RULES, STRING_RULES, RulePage, not_understood
 from policy.rules.naming import display_name
 
 
@@ -35,6 +35,19 @@ class RuleFailure:
 
     rule: str
     error: Exception
+
+
+class RuleAnswer(NamedTuple):
+    """What one rule says of one statement (``statement`` is its index), or of the string (None).
+
+    Nothing in ``violations``: it does not object, or its ``level`` is off.
+    """
+
+    rule: str
+    level: RuleLevel
+    statement: int | None
+    violations: tuple[Violation, ...] = ()
+    failure: RuleFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,28 +122,40 @@ def refuse(
     return Reject(query, cls, violations, repair, halt, cost=cost, catalog_sha256=catalog)
 
 
+def answers(policy: Policy, situation: Situation, query: QueryString) -> Iterator[RuleAnswer]:
+    """What each rule says of ``query``: those about the string, then for each statement those about one.
+
+    This is what ``decide`` sums up; nothing else judges.
+    """
+
+    def ask(rule: RulePage, statement: int | None, check: Callable[[], Iterable[Violation]]) -> RuleAnswer:
+        level = policy.level(rule.NAME, rule.DEFAULT)
+        if level is RuleLevel.OFF:
+            return RuleAnswer(rule.NAME, level, statement)
+        try:
+            found = tuple(replace(v, level=level) if v.level is not level else v for v in check())
+        except Exception as error:
+            failure = RuleFailure(rule.NAME, error)
+            return RuleAnswer(rule.NAME, level, statement, (_failed(rule.NAME),), failure)
+        return RuleAnswer(rule.NAME, level, statement, found)
+
+    for string_rule in STRING_RULES:
+        yield ask(string_rule, None, partial(string_rule.check_string, query, policy))
+    for index, facts in enumerate(query.statements):
+        for rule in RULES:
+            yield ask(rule, index, partial(rule.check, facts, situation.names, policy))
+
+
 def _judge(
     policy: Policy, situation: Situation, query: QueryString
 ) -> tuple[list[Violation], tuple[RuleFailure, ...]]:
     """Every objection, in the order of ``PRECEDENCE`` and within one rule in the order of the text."""
     found: list[Violation] = []
     failures: list[RuleFailure] = []
-
-    def run(rule: str, default: RuleLevel, check: Callable[[], Iterable[Violation]]) -> None:
-        level = policy.level(rule, default)
-        if level is RuleLevel.OFF:
-            return
-        try:
-            found.extend(replace(v, level=level) if v.level is not level else v for v in check())
-        except Exception as error:
-            failures.append(RuleFailure(rule, error))
-            found.append(_failed(rule))
-
-    for string_rule in STRING_RULES:
-        run(string_rule.NAME, string_rule.DEFAULT, partial(string_rule.check_string, query, policy))
-    for facts in query.statements:
-        for rule in RULES:
-            run(rule.NAME, rule.DEFAULT, partial(rule.check, facts, situation.names, policy))
+    for answer in answers(policy, situation, query):
+        found.extend(answer.violations)
+        if answer.failure:
+            failures.append(answer.failure)
     found.sort(key=lambda violation: PRECEDENCE[violation.rule])
     return found, tuple(failures)
 

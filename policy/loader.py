@@ -154,6 +154,7 @@ def read_policy(root: Place, source: str, sha256: str) -> Policy:
         repair=fields.get("repair", _repair, RepairRules()),
         sandbox=fields.maybe("sandbox", _sandbox),
         tests=fields.get("tests", _tests, ()),
+        lines=MappingProxyType({key: place.line for key, place in fields.found.items()}),
     )
 
 

@@ -331,7 +331,7 @@ class Policy:
     """One policy file, loaded whole or not at all (``loader.load``).
 
     ``sha256`` is over the bytes of the file; ``source`` its path as the DBA gave it. ``rules`` holds the
-    effective level of every rule that has one.
+    effective level of every rule that has one. ``lines`` tells the line of each section that the file has.
     """
 
     name: str
@@ -352,6 +352,7 @@ class Policy:
     repair: RepairRules = RepairRules()
     sandbox: Sandbox | None = None
     tests: tuple[PolicyTest, ...] = ()
+    lines: Mapping[str, int] = field(default_factory=_empty)
 
     def row(self, statement_class: StatementClass) -> ClassRow:
         """The row that decides ``statement_class``; a class with no row is rejected."""

@@ -142,6 +142,7 @@ def judge_read_only(ref: SettingRef, policy: Policy) -> Violation | None:
         hint=f"Leave {ref.name} as it is.",
         object=ref.name,
         position=ref.position,
+        line=policy.lines.get("access", 0),
     )
 
 

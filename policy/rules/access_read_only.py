@@ -46,7 +46,7 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:  #
             hint="Read only: send SELECT without locking clauses.",
             position=facts.class_positions.get(statement_class) or facts.start,
             halt=Halt.CLASS_NOT_REPAIRABLE,
-            line=policy.row(statement_class).line,
+            line=policy.lines.get(GOVERNED_BY, 0),
         )
     for transaction in facts.transactions:
         if transaction.read_only is False:
@@ -56,6 +56,7 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:  #
                 hint="Leave READ WRITE out, or say READ ONLY.",
                 position=transaction.position or facts.start,
                 halt=Halt.CLASS_NOT_REPAIRABLE,
+                line=policy.lines.get(GOVERNED_BY, 0),
             )
     for setting in facts.settings:
         # Transaction modes have been told above, in the words the agent used.

@@ -63,7 +63,7 @@ def _violation(facts: Facts, statement_class: StatementClass, row: ClassRow, pol
         hint=hint.format(cls=statement_class),
         position=facts.class_positions.get(statement_class) or facts.start,
         halt=halt,
-        line=row.line,
+        line=row.line or policy.lines.get(GOVERNED_BY, 0),
     )
 
 

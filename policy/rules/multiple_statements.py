@@ -42,22 +42,22 @@ def check_string(query: QueryString, policy: Policy) -> Iterator[Violation]:
         return
     second = statements[1].start
     if policy.multiple is Multiple.JUDGED:
-        yield from _moving_names(statements)
+        yield from _moving_names(statements, policy)
         yield from _uncounted(statements, policy)
     elif policy.multiple is Multiple.NEVER or not all(_is_setup(part) for part in statements):
-        yield _violation(f"The string holds {len(statements)} statements; none of them ran", second)
+        yield _violation(f"The string holds {len(statements)} statements; none of them ran", second, policy)
 
 
 def _is_setup(facts: Facts) -> bool:
     return facts.classes <= _SETUP or only_undoes(facts)
 
 
-def _moving_names(statements: tuple[Facts, ...]) -> Iterator[Violation]:
+def _moving_names(statements: tuple[Facts, ...], policy: Policy) -> Iterator[Violation]:
     if all(_is_setup(part) for part in statements):
         return
     for part in statements:
         if any(ref.name in ("search_path", None) for ref in part.settings):
-            yield _violation("search_path changes within a string of several statements", part.start)
+            yield _violation("search_path changes within a string of several statements", part.start, policy)
 
 
 def _uncounted(statements: tuple[Facts, ...], policy: Policy) -> Iterator[Violation]:
@@ -70,14 +70,16 @@ def _uncounted(statements: tuple[Facts, ...], policy: Policy) -> Iterator[Violat
             yield _violation(
                 "A write stands in a string of several statements, where its rows are not counted",
                 part.start,
+                policy,
             )
 
 
-def _violation(message: str, position: int) -> Violation:
+def _violation(message: str, position: int, policy: Policy) -> Violation:
     return Violation(
         rule=NAME,
         message=message,
         hint=_HINT,
         position=position,
         halt=Halt.CLASS_NOT_REPAIRABLE,
+        line=policy.lines.get(GOVERNED_BY, 0),
     )

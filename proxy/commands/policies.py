@@ -8,6 +8,7 @@ from pathlib import Path
 from policy import schema
 from policy.diagnostics import InvalidFileError, printable, render
 from policy.trial import run_tests
+from proxy.commands import explain
 from proxy.commands.sources import add_names, load_policy, named_catalog, policy_files
 from proxy.commands.terminal import Exit, Subcommands, UsageError, command, group, one_line
 
@@ -23,6 +24,7 @@ def register(commands: Subcommands) -> None:
         ["policy test policies", "policy test --catalog shop.json policies/analytics.yaml"],
     )
     add_names(test)
+    explain.register(policy)
     command(policy, "schema", _policy_schema, ["policy schema > policy.schema.json"])
     for reads in (lint, test):
         reads.add_argument(

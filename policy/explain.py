@@ -1,0 +1,164 @@
+"""Why a statement is decided as it is: the facts of it, what each rule says, and the policy line behind it.
+
+Owns the choice of what is told, for a person and for a program. Judges nothing: the answers are those that
+``decide`` sums up, and the wording of a rejection is ``reject``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any, Final
+
+from policy.catalog import Catalog
+from policy.check import Checked, as_violation, judged, names_for
+from policy.decision import RuleAnswer, Situation, answers
+from policy.facts import CallKind, Facts
+from policy.model import Policy, RuleLevel, StatementClass
+from policy.names import Names
+from policy.parse import parse
+from policy.rules import BY_NAME
+from policy.rules.naming import display_name
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One decision and all that led to it. ``answers`` are in the order in which the rules are listed."""
+
+    checked: Checked
+    statements: tuple[Told, ...]
+    answers: tuple[RuleAnswer, ...]
+    policy: Policy
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self.checked.as_json(),
+            "facts": [dict(told.facts) for told in self.statements],
+            "rules": [
+                {
+                    "rule": answer.rule,
+                    "statement": answer.statement,
+                    "level": answer.level,
+                    "governed_by": BY_NAME[answer.rule].GOVERNED_BY,
+                    "line": self.line(answer),
+                    "violations": [as_violation(violation) for violation in answer.violations],
+                }
+                for answer in self.answers
+            ],
+        }
+
+    def line(self, answer: RuleAnswer) -> int:
+        """The line of the policy that the answer rests on; 0 for a default or what no policy says."""
+        if answer.violations and answer.violations[0].line:
+            return answer.violations[0].line
+        told = None if answer.statement is None else self.statements[answer.statement]
+        return _line(answer.rule, told, self.policy)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is told of one statement: its class, and a list of words under each heading that has any."""
+
+    statement_class: StatementClass
+    facts: Mapping[str, tuple[str, ...]]
+
+
+def explain(policy: Policy, sql: str, *, agent: str = "", catalog: Catalog | None = None) -> Explained:
+    """Judge ``sql`` as one query string of ``agent``, and tell what led to the decision.
+
+    Names are looked up in ``catalog`` as ``check`` looks them up.
+    """
+    situation = Situation(agent, names_for(policy, catalog))
+    query = parse(sql)
+    return Explained(
+        judged(policy, situation, query, "<sql>"),
+        tuple(Told(f.statement_class, _facts(f, situation.names)) for f in query.statements),
+        tuple(answers(policy, situation, query)),
+        policy,
+    )
+
+
+def _facts(facts: Facts, names: Names) -> Mapping[str, tuple[str, ...]]:
+    listed = {heading: tuple(dict.fromkeys(tell(facts, names))) for heading, tell in _HEADINGS.items()}
+    return MappingProxyType({heading: words for heading, words in listed.items() if words})
+
+
+def _classes(facts: Facts, _names: Names) -> Iterator[str]:
+    yield from sorted(facts.classes)
+
+
+def _relations(facts: Facts, names: Names) -> Iterator[str]:
+    for ref in facts.relations:
+        yield f"{display_name(ref, names)} ({ref.use})"
+
+
+def _columns(facts: Facts, _names: Names) -> Iterator[str]:
+    for ref in facts.columns:
+        yield ".".join((*ref.qualifier, ref.name or "*"))
+
+
+def _functions(facts: Facts, _names: Names) -> Iterator[str]:
+    for ref in facts.functions:
+        if ref.kind is CallKind.CALL:
+            yield ref.name if ref.schema is None else f"{ref.schema}.{ref.name}"
+
+
+def _settings(facts: Facts, _names: Names) -> Iterator[str]:
+    for ref in facts.settings:
+        yield ref.name or "(not a constant)"
+
+
+def _shape(facts: Facts, _names: Names) -> Iterator[str]:
+    final = [query for query in facts.queries if query.final]
+    if facts.parameters:
+        yield f"{facts.parameters} parameter{'' if facts.parameters == 1 else 's'}"
+    if any(query.limited for query in final):
+        yield "limited"
+    if any(query.one_row for query in final):
+        yield "one row"
+    if any(query.recursive for query in facts.queries):
+        yield "recursive"
+    for write in facts.writes:
+        yield f"{write.action} {'with' if write.where else 'without'} a condition"
+    if not facts.runs:
+        yield "planned, not run"
+
+
+_HEADINGS: Final = {
+    "classes": _classes,
+    "relations": _relations,
+    "columns": _columns,
+    "functions": _functions,
+    "settings": _settings,
+    "shape": _shape,
+}
+
+
+def _line(rule: str, told: Told | None, policy: Policy) -> int:
+    """The line of what governs ``rule``, where the policy says anything about it."""
+    governed_by = BY_NAME[rule].GOVERNED_BY
+    if governed_by == "rules":
+        return policy.rule_lines.get(rule, 0)
+    if governed_by == "statements":
+        return 0 if told is None else policy.row(told.statement_class).line
+    return policy.lines.get(governed_by, 0)
+
+
+def verdict(answer: RuleAnswer) -> str:
+    """One word for what the rule says: ``off``, ``passes``, ``warns``, ``refuses`` or ``failed``."""
+    if answer.level is RuleLevel.OFF:
+        return "off"
+    if answer.failure is not None:
+        return "failed"
+    if not answer.violations:
+        return "passes"
+    return "warns" if answer.level is RuleLevel.WARN else "refuses"
+
+
+def may_be_set(rule: str) -> bool:
+    """Whether a policy can say anything about ``rule``."""
+    return BY_NAME[rule].GOVERNED_BY in _SECTIONS
+
+
+_SECTIONS: Final = frozenset(field.name for field in fields(Policy))

@@ -1,0 +1,92 @@
+"""``pgturnstile policy explain``: why a statement is decided as it is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path, PurePath
+
+from policy.diagnostics import printable
+from policy.explain import Explained, explain, may_be_set, verdict
+from policy.rejection import Rejection
+from proxy.commands.sources import add_names, load_policy, named_catalog
+from proxy.commands.terminal import Exit, Subcommands, add_format, command, painter
+
+_COLOURS = {"refuses": "31", "failed": "31", "warns": "33", "passes": "32", "off": "2"}
+
+
+def register(policy_commands: Subcommands) -> None:
+    """Add the command to those of ``policy``."""
+    explain_ = command(
+        policy_commands,
+        "explain",
+        _explain,
+        [
+            "policy explain policies/analytics.yaml --sql 'DELETE FROM orders'",
+            "policy explain policies/analytics.yaml --dsn postgresql://localhost/shop --sql 'SELECT 1'",
+        ],
+    )
+    explain_.add_argument("file", type=Path, metavar="FILE", help="the policy")
+    explain_.add_argument("--sql", required=True, metavar="SQL", help="what an agent would send")
+    explain_.add_argument("--agent", default="", metavar="NAME", help="the agent to judge for")
+    add_names(explain_)
+    add_format(explain_, "text to read, or one JSON object")
+
+
+def _explain(options: argparse.Namespace) -> Exit:
+    """Say why a statement is decided as it is.
+
+    Prints what was understood of it, what each rule says with the line of the
+    policy behind that, and the rejection word for word as the agent would read
+    it. Names are looked up as `check` looks them up. Exit code 1 when it is
+    rejected.
+    """
+    policy = load_policy(options.file)
+    explained = explain(policy, options.sql, agent=options.agent, catalog=named_catalog(options))
+    if options.format == "json":
+        print(json.dumps(explained.as_json()))
+    else:
+        _print(explained)
+    return Exit.REJECTED if explained.checked.rejected else Exit.DONE
+
+
+def _print(explained: Explained) -> None:
+    file = PurePath(explained.policy.source).name
+    for number, told in enumerate(explained.statements, 1):
+        print(f"statement {number}: {told.statement_class}")
+        for heading, words in told.facts.items():
+            print(f"  {heading}: {printable(', '.join(words))}")
+    paint = painter(sys.stdout)
+    width = max(len(answer.rule) for answer in explained.answers)
+    statement: int | None = None
+    for answer in explained.answers:
+        if answer.statement != statement:
+            statement = answer.statement
+            print(f"rules on statement {0 if statement is None else statement + 1}")
+        line = explained.line(answer)
+        word = verdict(answer)
+        place = f"{file}:{line}" if line else "default" if may_be_set(answer.rule) else "always"
+        print(f"  {answer.rule:<{width}}  {paint(f'{word:<7}', _COLOURS[word])}  {place}")
+        for violation in answer.violations:
+            print(f"      {printable(violation.message)}")
+    rejection = explained.checked.rejection
+    print(f"decision: {'allow' if rejection is None else 'reject'}")
+    if rejection is not None:
+        _print_rejection(rejection)
+
+
+def _print_rejection(rejection: Rejection) -> None:
+    """As psql shows it with ``\\set VERBOSITY verbose``."""
+    print(f"ERROR:  {rejection.sqlstate}: {printable(rejection.message)}")
+    print(f"DETAIL:  {rejection.detail}")
+    print(f"HINT:  {printable(rejection.hint)}")
+    for heading, value in (
+        ("POSITION", rejection.position),
+        ("SCHEMA NAME", rejection.schema),
+        ("TABLE NAME", rejection.table),
+        ("COLUMN NAME", rejection.column),
+    ):
+        if value is not None:
+            print(f"{heading}:  {value}")
+    print(f"LOCATION:  {rejection.routine}, {rejection.file}:{rejection.line}")
