@@ -7,19 +7,26 @@ Owns the choice of what is told, for a person and for a program. Judges nothing:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from datetime import date
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from policy.catalog import Catalog
-from policy.check import Checked, as_violation, judged, names_for
+from policy.check import Checked, as_violation, judged, names_for, priced
+from policy.cost import Question
 from policy.decision import RuleAnswer, Situation, answers
 from policy.facts import CallKind, Facts
 from policy.model import Policy, RuleLevel, StatementClass
 from policy.names import Names
 from policy.parse import parse
+from policy.plan import Plan
+from policy.price import Plans
 from policy.rules import BY_NAME
 from policy.rules.naming import display_name
+
+_NODES: Final = 5
+"""Nodes of a plan that are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,8 @@ class Explained:
     statements: tuple[Told, ...]
     answers: tuple[RuleAnswer, ...]
     policy: Policy
+    nodes: tuple[PlanNode, ...] = ()
+    """The dearest nodes of the plan, where a database was asked for one."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -46,6 +55,7 @@ class Explained:
                 }
                 for answer in self.answers
             ],
+            "plan": [node._asdict() for node in self.nodes],
         }
 
     def line(self, answer: RuleAnswer) -> int:
@@ -54,6 +64,16 @@ class Explained:
             return answer.violations[0].line
         told = None if answer.statement is None else self.statements[answer.statement]
         return _line(answer.rule, told, self.policy)
+
+
+class PlanNode(NamedTuple):
+    """One node of a plan. ``own`` is what it costs less what is below it; costs in the planner's units."""
+
+    kind: str
+    relation: str | None
+    own: float
+    total: float
+    rows: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +97,41 @@ def explain(policy: Policy, sql: str, *, agent: str = "", catalog: Catalog | Non
         tuple(answers(policy, situation, query)),
         policy,
     )
+
+
+async def price(explained: Explained, catalog: Catalog, plans: Plans, today: date) -> Explained:
+    """``explained``, judged by its price as well: see ``check.priced``."""
+    kept = _Kept(plans)
+    checked = await priced(explained.checked, explained.policy, catalog, kept, today)
+    nodes = () if kept.last is None else _dearest(kept.last)
+    return replace(explained, checked=checked, nodes=nodes)
+
+
+class _Kept:
+    """``Plans`` that keeps the last answer."""
+
+    def __init__(self, plans: Plans) -> None:
+        self._plans = plans
+        self.last: Plan | None = None
+
+    async def plan(self, question: Question, parameters: int) -> Plan:
+        self.last = await self._plans.plan(question, parameters)
+        return self.last
+
+
+def _dearest(plan: Plan) -> tuple[PlanNode, ...]:
+    """Nodes by what they cost themselves: the total of a node holds that of all below it."""
+    nodes = (
+        PlanNode(
+            node.kind,
+            node.relation,
+            max(0.0, node.total - sum(child.total for child in node.children)),
+            node.total,
+            node.rows,
+        )
+        for node in plan.walk()
+    )
+    return tuple(sorted(nodes, key=lambda node: node.own, reverse=True)[:_NODES])
 
 
 def _facts(facts: Facts, names: Names) -> Mapping[str, tuple[str, ...]]:

@@ -13,6 +13,7 @@ from policy.explain import Explained, explain, may_be_set, verdict
 from policy.model import Policy
 from policy.rules import BY_NAME, RULES, STRING_RULES
 from proxy.cli import main
+from tests.support.postgres import Database
 
 TEXT = """\
 version: 1
@@ -139,3 +140,22 @@ def test_text_that_does_not_parse_is_explained_too(file: Path, capsys: pytest.Ca
     out = capsys.readouterr().out
     assert "ERROR:  42601" in out
     assert "unparsable" in out
+
+
+def test_a_database_is_asked_for_the_plan(
+    shop: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(TEXT + "cost: {max_total_cost: 10}\n", encoding="utf-8")
+    sql = "SELECT count(*) FROM orders a, orders b"
+    arguments = ["policy", "explain", str(path), "--dsn", shop.dsn(), "--sql", sql]
+    assert main([*arguments, "--format", "json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["rule"] == "cost-over-limit"
+    assert told["plan"][0]["kind"] == "Nested Loop"
+    assert told["plan"][0]["own"] <= told["plan"][0]["total"] <= told["cost"]["total"]
+    assert [node["own"] for node in told["plan"]] == sorted((n["own"] for n in told["plan"]), reverse=True)
+    assert main(arguments) == 1
+    out = capsys.readouterr().out
+    assert "  Nested Loop: " in out
+    assert "ERROR:  54001" in out
