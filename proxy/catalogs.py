@@ -19,7 +19,11 @@ from proxy.backend import Endpoint
 from proxy.tls import TLSMode
 
 IDLE_S: Final = 300.0
-"""How long a database is watched after its last session: a later one then finds the snapshot there."""
+"""How long a snapshot is kept after the last session of its database: a later one then finds it there."""
+LINGER_S: Final = 1.0
+"""How long its connection stays after the last session. DROP DATABASE, and whatever else needs a database
+without sessions, waits up to five seconds for those that leave (CountOtherDBBackends in
+src/backend/storage/ipc/procarray.c) and then fails: a session of ours must not be the one that stays."""
 _STATEMENT_TIMEOUT_MS: Final = 60_000
 
 log = structlog.get_logger("pgturnstile.catalog")
@@ -54,6 +58,7 @@ class WatchedCatalog:
     def __init__(self, database: str, endpoint: Endpoint, login: CatalogLogin) -> None:
         self.database: Final = database
         self.users = 0
+        self._watching = False
         self._endpoint = endpoint
         self._login = login
         self._watcher = CatalogWatcher(self._connect)
@@ -84,10 +89,17 @@ class WatchedCatalog:
             self._login = login
 
     async def start(self) -> None:
-        await self._watcher.__aenter__()
+        """Watch, with a connection, where that is not done already. The snapshot is there again at once
+        where it was confirmed of late, else as soon as the server has said that it still holds."""
+        if not self._watching:
+            self._watching = True
+            await self._watcher.__aenter__()
 
     async def stop(self) -> None:
-        await self._watcher.__aexit__(None, None, None)
+        """Leave the database; the snapshot stays."""
+        if self._watching:
+            self._watching = False
+            await self._watcher.__aexit__(None, None, None)
 
     async def _connect(self) -> WatchedConnection:
         connection: WatchedConnection = await asyncpg.connect(
@@ -116,10 +128,12 @@ def asyncpg_tls(endpoint: Endpoint) -> ssl.SSLContext | Literal["prefer", False]
 
 
 class Catalogs:
-    """Every catalog in use. ``idle_s`` is how long one is kept after its last user, in seconds."""
+    """Every catalog in use. After its last user one is watched for ``linger_s`` and kept for ``idle_s``,
+    in seconds."""
 
-    def __init__(self, *, idle_s: float = IDLE_S) -> None:
+    def __init__(self, *, idle_s: float = IDLE_S, linger_s: float = LINGER_S) -> None:
         self._idle_s = idle_s
+        self._linger_s = linger_s
         self._watched: dict[tuple[Any, ...], WatchedCatalog] = {}
         self._endings: set[asyncio.Task[None]] = set()
 
@@ -131,9 +145,9 @@ class Catalogs:
         watched = self._watched.get(key)
         if watched is None:
             watched = self._watched[key] = WatchedCatalog(database, endpoint, login)
-            await watched.start()
         watched.users += 1
         try:
+            await watched.start()
             watched.offer(login)
             await watched.first(within_s)
         except BaseException:
@@ -142,20 +156,26 @@ class Catalogs:
         return watched
 
     def give_back(self, watched: WatchedCatalog) -> None:
-        """One user less; the last one leaves the catalog watched for a while."""
+        """One user less; after the last one the catalog is left, and some time later forgotten."""
         watched.users -= 1
         if not watched.users:
-            asyncio.get_running_loop().call_later(self._idle_s, self._end_if_idle, watched)
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._linger_s, self._leave_if_idle, watched)
+            loop.call_later(self._idle_s, self._forget_if_idle, watched)
 
-    def _end_if_idle(self, watched: WatchedCatalog) -> None:
-        keys = [key for key, other in self._watched.items() if other is watched]
-        if watched.users or not keys:
-            return
-        for key in keys:
-            del self._watched[key]
-        task = asyncio.get_running_loop().create_task(watched.stop())
+    def _leave_if_idle(self, watched: WatchedCatalog) -> None:
+        task = asyncio.get_running_loop().create_task(self._leave(watched))
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
+
+    async def _leave(self, watched: WatchedCatalog) -> None:
+        if not watched.users:
+            await watched.stop()
+
+    def _forget_if_idle(self, watched: WatchedCatalog) -> None:
+        if watched.users:
+            return
+        self._watched = {key: other for key, other in self._watched.items() if other is not watched}
 
     async def close(self) -> None:
         """Stop watching."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from proxy.catalogs import LINGER_S
 from tests.support.postgres import Database
 from tests.support.proxy import RunningProxy, run_proxy, wait_for
 
@@ -56,8 +58,8 @@ def gateway(database: Database, tmp_path: Path) -> Iterator[RunningProxy]:
 
 
 @contextlib.contextmanager
-def connected(gateway: RunningProxy, user: str = "analyst") -> Iterator[Connection]:
-    with psycopg.connect(**gateway.parameters(user), autocommit=True) as connection:
+def connected(gateway: RunningProxy, user: str = "analyst", **more: Any) -> Iterator[Connection]:
+    with psycopg.connect(**gateway.parameters(user, **more), autocommit=True) as connection:
         yield connection
 
 
@@ -136,6 +138,41 @@ def test_an_error_of_the_server_tells_nothing_hidden(gateway: RunningProxy) -> N
         assert "p.name" in (ambiguous.message_hint or "")
         detail = json.loads(ambiguous.message_detail or "")
         assert detail["decision"] == "engine_error"
+
+
+def test_a_database_that_nobody_uses_any_more_can_be_dropped(gateway: RunningProxy) -> None:
+    server = gateway.database.server
+    with server.database() as other:
+        name = other.name
+        for _ in range(2):  # the second session finds the catalog that the first one left
+            with connected(gateway, "analyst", dbname=name) as connection:
+                assert connection.execute("SELECT count(*) FROM products").fetchone()
+            wait_for(lambda: not sessions(gateway, name))
+        read = len(gateway.logged("catalog_read"))
+        with connected(gateway, "analyst", dbname=name) as connection:
+            assert connection.execute("SELECT max(id) FROM products").fetchone()
+        assert len(gateway.logged("catalog_read")) == read
+        # Without FORCE, so that a session which stays makes it fail.
+        gateway.database.execute(f'DROP DATABASE "{name}"')
+        gateway.database.execute(f'CREATE DATABASE "{name}"')  # for the fixture to drop
+
+
+def test_a_session_of_the_database_keeps_its_catalog_watched(gateway: RunningProxy) -> None:
+    name = gateway.database.name
+    with connected(gateway) as staying:
+        with connected(gateway) as leaving:
+            assert leaving.execute("SELECT count(*) FROM people").fetchone() == (2,)
+        time.sleep(LINGER_S + 0.3)
+        assert len(sessions(gateway, name)) == 1
+        assert staying.execute("SELECT count(*) FROM staff").fetchone() == (2,)
+
+
+def sessions(gateway: RunningProxy, name: str) -> list[tuple[Any, ...]]:
+    """Of the proxy's own in that database."""
+    return gateway.database.server.shop.execute(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgturnstile catalog' "
+        f"AND datname = '{name}'"
+    )
 
 
 def test_the_audit_tells_which_catalog_decided(gateway: RunningProxy) -> None:
