@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.peers.pgbench import Pgbench
+from tests.peers.python_drivers import PYTHON_SUITES
 from tests.peers.suite import Suite
 
-SUITES: Final[tuple[Suite, ...]] = (Pgbench(),)
+SUITES: Final[tuple[Suite, ...]] = (Pgbench(), *PYTHON_SUITES)
