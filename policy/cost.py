@@ -116,7 +116,7 @@ def question(
     text, offset = asked
     if text is None:
         return Question(None, refused=(_not_taken_apart(facts, policy),))
-    single = catalog is not None and _is_look_up(facts, names, catalog)
+    single = catalog is not None and is_look_up(facts, names, catalog)
     return Question(
         text,
         offset,
@@ -125,6 +125,12 @@ def question(
         reusable=not _executes(facts) and (not facts.parameters or single),
         count=_count(facts, policy, names, catalog, single=single),
     )
+
+
+def asked_like(other: Question, facts: Facts) -> Question:
+    """The question about ``facts``, which differ in constants alone from those that ``other`` is about."""
+    asked = _asked(facts)
+    return other if asked is None or other.text is None else replace(other, text=asked[0])
 
 
 def judge(
@@ -300,7 +306,7 @@ def _count(
     return count_of(facts, limit, names, catalog)
 
 
-def _is_look_up(facts: Facts, names: Names, catalog: Relations) -> bool:
+def is_look_up(facts: Facts, names: Names, catalog: Relations) -> bool:
     """Whether it is certain to find at most one row of one relation, whatever values are bound."""
     if _executes(facts) or len(facts.queries) != 1 or len(facts.relations) != 1:
         return False

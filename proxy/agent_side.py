@@ -13,13 +13,13 @@ from policy.facts import QueryString, SessionAction, SessionRef
 from policy.model import RepairTerms, StatementClass, Violation
 from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError, Unanswered
 from proxy.effects import AuditEntry
-from proxy.gate import Price, Ruling
 from proxy.limits import Meter
 from proxy.phase import LEGAL, Action, Phase
 from proxy.prepared import AnyChange, Portal, Prepared, TooManyNames
 from proxy.prices import Bound, Prices
 from proxy.repairs import bound_values
 from proxy.replies import Counted, Owed, Reply
+from proxy.ruling import Price, Ruling
 from proxy.wire import backend as wire
 from proxy.wire import frontend
 from proxy.wire.frames import FramingError

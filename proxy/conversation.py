@@ -17,12 +17,13 @@ from policy.model import Mode, Violation
 from policy.rejection import reject
 from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
 from proxy.exchange import Answer, Exchange
-from proxy.gate import Gate, Ruling, error_fields
+from proxy.gate import Gate
 from proxy.limits import run_limits
 from proxy.phase import Phase
 from proxy.prepared import Names
 from proxy.repairs import Repairs
 from proxy.replies import Owed, Replies, Reply
+from proxy.ruling import Ruling, error_fields
 from proxy.wire import backend as wire
 from proxy.wire.frames import BackendFrames, FrontendFrames
 

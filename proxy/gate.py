@@ -1,16 +1,13 @@
 """The gate as a connection sees it: bytes of a query string in, a ruling out.
 
-Owns the decision cache and nothing of how a decision is reached (``policy.decision``) or worded
+Owns what is remembered when, and nothing of how a decision is reached (``policy.decision``) or worded
 (``policy.rejection``). One Gate serves every connection of one policy and agent. Knows no sockets.
 
-The cache is keyed by the exact bytes and the search paths in force, never by a fingerprint, which merges
-different names and values. It is bounded: when it is full the oldest entry goes and the next such statement
-is decided again.
+What is remembered (``rulings``) is kept apart by the meaning that names have along the search paths in force.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
@@ -19,137 +16,39 @@ import structlog
 
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, SessionNames, UnreadCatalog
-from policy.cost import Question, judge
-from policy.decision import Allow, Decision, Reject, Situation, decide, refuse
+from policy.cost import is_look_up, judge
+from policy.decision import Decision, Reject, Situation, decide, refuse
 from policy.engine_errors import enrich
-from policy.facts import Facts, SessionAction, SessionRef, SettingHow, SettingRef
 from policy.ledger import Ledger, MemoryLedger
-from policy.model import Policy, StatementClass, Violation
+from policy.lifting import spans
+from policy.model import Policy, Violation
 from policy.names import PathNames, SearchPath
 from policy.parse import parse, parse_heavy
 from policy.plan import PlanFormatError, parse_plan
 from policy.price import catalog_of, priceable
-from policy.rejection import Notice, Rejection, notice
+from policy.rejection import notice
 from policy.rules import (
     affected_rows_over_limit,
-    insert_missing_not_null,
-    unknown_column,
-    unknown_function,
-    unknown_relation,
     unpriceable,
 )
-from policy.running import running
-from policy.settings import split_identifiers
 from policy.temporary import may_hold_temporary
 from proxy.catalogs import CatalogView
+from proxy.ruling import Price, Ruling, error_fields
+from proxy.rulings import Rulings
 from proxy.wire.backend import decode_row, encode_notice
 
-MAX_ENTRIES: Final = 10_000
-"""Cached rulings per Gate."""
 MAX_PATHS: Final = 64
 """Search paths for which rulings are kept."""
-MAX_CACHED_TEXT: Final = 4_096
-"""Longer texts are decided each time: they rarely recur, and bound the cache's memory. In bytes."""
 
 PRICE_HOLDS_S: Final = 60.0
 """How long a price that no value can change is not asked again, in seconds: it grows with the tables."""
 MAX_PRICES: Final = 16
 """Combinations of parameter types for which a statement's price is kept."""
 
-_REST_ON_ABSENCE: Final = frozenset(
-    rule.NAME for rule in (unknown_relation, unknown_column, unknown_function, insert_missing_not_null)
-)
-"""Rules that object because the catalog lacks something."""
-_UNDEFINED_OBJECT: Final = "42704"
-_PATH_SETTING: Final = "search_path"
-_ALTERING: Final = frozenset(
-    {StatementClass.DDL, StatementClass.DO, StatementClass.CALL, StatementClass.OTHER}
-)
-"""Classes of statements that may change the schema."""
-
 log = structlog.get_logger("pgturnstile.gate")
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-
-
-class Price(NamedTuple):
-    """A price within the limits. ``until`` is the clock's reading up to which it need not be asked again."""
-
-    until: float
-    cost: Mapping[str, Any]
-    notice: bytes = b""
-
-
-class Ruling:
-    """A decision with what a session must know of it, worked out once.
-
-    ``text`` is what was judged and ``names`` the search paths, and catalog, it was judged under. ``alters``
-    is True where running it may change the schema that later names are looked up in; ``doubtful`` where it is
-    refused for what the catalog lacks, which may have been made since it was read. ``plain`` is True when
-    forwarding the statement changes nothing the session keeps track of. ``executes`` are the names SQL
-    EXECUTE runs; ``actions`` what the statement does to the session's names; ``paths`` the settings of
-    search_path it makes, ``resets_path`` that it puts the path back to its start. ``question`` is what to ask
-    about its price; ``prices`` those that hold whatever values are bound, by the types of the parameters.
-    ``running`` is what it does to rows.
-    """
-
-    __slots__ = (
-        "actions",
-        "allowed",
-        "alters",
-        "copies",
-        "decision",
-        "doubtful",
-        "executes",
-        "names",
-        "notice",
-        "paths",
-        "plain",
-        "prices",
-        "question",
-        "resets_path",
-        "running",
-        "statements",
-        "text",
-    )
-
-    def __init__(
-        self,
-        decision: Decision,
-        policy: Policy,
-        text: bytes,
-        names: SessionNames,
-        question: Question | None = None,
-    ) -> None:
-        self.text = text
-        self.names = names
-        self.question = question
-        self.prices: dict[tuple[int, ...], Price] = {}
-        facts = decision.query.statements
-        self.decision = decision
-        self.allowed = isinstance(decision, Allow)
-        self.doubtful = isinstance(decision, Reject) and any(map(_rests_on_absence, decision.violations))
-        self.notice = _notices(decision, policy)
-        self.statements = len(facts)
-        self.copies = any(f.copies for f in facts)
-        self.running = running(decision.query)
-        self.alters = any(not f.classes.isdisjoint(_ALTERING) for f in facts)
-        self.actions: tuple[SessionRef, ...] = tuple(ref for f in facts for ref in _top_level(f))
-        self.executes: tuple[str, ...] = tuple(
-            ref.name
-            for f in facts
-            for ref in f.session
-            if ref.action is SessionAction.EXECUTE and ref.name is not None
-        )
-        changes = [s for f in facts for s in f.settings]
-        self.paths: tuple[tuple[str, ...], ...] = tuple(
-            path for change in changes if (path := _path(change)) is not None
-        )
-        self.resets_path = any(_resets_path(s) for s in changes) or any(
-            ref.action is SessionAction.DISCARD_ALL for ref in self.actions
-        )
-        self.plain = not (self.actions or self.executes or self.paths or self.resets_path or self.alters)
 
 
 JudgeApart = Callable[[bytes, SessionNames], Awaitable[Ruling]]
@@ -176,7 +75,7 @@ class Gate:
         self._statement_bytes = statement_bytes
         self.catalog = catalog
         self._temporary: tuple[Catalog, bool] | None = None
-        self._caches: dict[SessionNames, dict[bytes, Ruling]] = {}
+        self._caches: dict[SessionNames, Rulings] = {}
 
     @property
     def generation(self) -> Catalog | None:
@@ -210,13 +109,13 @@ class Gate:
         """
         return enrich(fields, ruling.decision.query, ruling.names, self.policy, error_id=error_id)
 
-    def cache(self, names: SessionNames) -> dict[bytes, Ruling]:
-        """The rulings known under ``names``: a session looks there first, by the exact bytes."""
+    def cache(self, names: SessionNames) -> Rulings:
+        """The rulings known under ``names``: a session looks there first."""
         known = self._caches.get(names)
         if known is None:
             self._drop_outdated(names)
             _make_room(self._caches, MAX_PATHS)
-            known = self._caches[names] = {}
+            known = self._caches[names] = Rulings()
         return known
 
     def _drop_outdated(self, names: SessionNames) -> None:
@@ -237,11 +136,19 @@ class Gate:
         ruling = self.rule_slowly(text, names)
         if ruling.doubtful and isinstance(names, CatalogNames):
             return None
-        if ruling.allowed and len(text) <= MAX_CACHED_TEXT:
-            cache = self.cache(names)
-            _make_room(cache, MAX_ENTRIES)
-            cache[text] = ruling
+        if ruling.allowed:
+            self._remember(ruling)
         return ruling
+
+    def _remember(self, ruling: Ruling) -> None:
+        names = ruling.names
+        lifted = () if ruling.count is not None else spans(ruling.decision)
+        keyed = bool(lifted) and self._is_look_up(ruling, catalog_of(names))
+        self.cache(names).keep(ruling, lifted, keyed=keyed)
+
+    def _is_look_up(self, ruling: Ruling, catalog: Catalog | None) -> bool:
+        facts = ruling.decision.query.statements[0]
+        return catalog is not None and is_look_up(facts, ruling.names, catalog)
 
     async def rule_surely(
         self, text: bytes, names: SessionNames, judge_apart: JudgeApart, *, renew: bool = False
@@ -324,42 +231,6 @@ class Priced(NamedTuple):
     price: Price | None
 
 
-def _rests_on_absence(violation: Violation) -> bool:
-    return violation.rule in _REST_ON_ABSENCE or violation.sqlstate == _UNDEFINED_OBJECT
-
-
 def _make_room(cache: dict[Key, Value], limit: int) -> None:
     while len(cache) >= limit:
         del cache[next(iter(cache))]
-
-
-def _top_level(facts: Facts) -> tuple[SessionRef, ...]:
-    return tuple(ref for ref in facts.session if ref.action is not SessionAction.EXECUTE)
-
-
-def _path(change: SettingRef) -> tuple[str, ...] | None:
-    """The schemas that ``change`` makes the search_path, as written; None where it sets none."""
-    if change.name != _PATH_SETTING or change.values is None:
-        return None
-    if change.how is SettingHow.SET:
-        return change.values
-    # set_config takes the list as one text; a text that is no list fails in the server.
-    return split_identifiers(",".join(change.values)) or ()
-
-
-def _resets_path(change: SettingRef) -> bool:
-    if change.how is SettingHow.RESET_ALL:
-        return True
-    return change.name == _PATH_SETTING and change.values is None
-
-
-def error_fields(said: Rejection | Notice) -> dict[str, str]:
-    """What the policy side says, by the field names of ``wire.backend``; None is left out."""
-    named = {field.name: getattr(said, field.name) for field in dataclasses.fields(said)}
-    return {name: str(value) for name, value in named.items() if value is not None}
-
-
-def _notices(decision: Decision, policy: Policy) -> bytes:
-    if not isinstance(decision, Allow):
-        return b""
-    return b"".join(encode_notice(error_fields(notice(w, policy))) for w in decision.warnings)

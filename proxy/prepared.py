@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from policy.lineage import Repair
-from proxy.gate import Price, Ruling
 from proxy.limits import Meter
+from proxy.ruling import Price, Ruling
 
 MAX_NAMES: Final = 10_000
 """Statements, portals and cursors per connection."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from policy.counted import Count
 from proxy.conversation import DROP, Conversation, Held
 from proxy.effects import AuditEntry
 from proxy.exchange import Answer, Exchange, read_number
-from proxy.gate import Price, Priced, Ruling
+from proxy.gate import Priced
 from proxy.phase import Phase
 from proxy.pricing import Asked, as_own_error, ask_for_bind, ask_for_query
 from proxy.replies import Owed, Reply
+from proxy.ruling import Price, Ruling
 from proxy.wire import backend as wire
 from proxy.wire import frontend
 from proxy.wire.frames import HEADER
@@ -52,11 +52,11 @@ class Prices:
 
     def must_ask(self, ruling: Ruling) -> bool:
         """A server that reads past everything up to a Sync answers nothing, nor runs the statement."""
-        return ruling.question is not None and not self._c.replies.discarding
+        return ruling.priced and not self._c.replies.discarding
 
     def must_count(self, ruling: Ruling, types: tuple[int, ...] = ()) -> bool:
         """Whether the rows that the statement would write are to be counted before it runs."""
-        count = _count(ruling)
+        count = ruling.count
         return count is not None and count.askable(types) and not self._c.replies.discarding
 
     def price_query(self, ruling: Ruling) -> bytes:
@@ -225,15 +225,10 @@ class Prices:
         return self._c.enriched(own, ruling, entry) or wire.encode_error(own)
 
 
-def _count(ruling: Ruling) -> Count | None:
-    return None if ruling.question is None else ruling.question.count
-
-
 def _count_text(ruling: Ruling) -> str:
-    count = _count(ruling)
-    if count is None:
+    if ruling.count is None:
         raise TypeError("a statement without a count")
-    return count.text
+    return ruling.count.text
 
 
 def _text(ruling: Ruling) -> str:

@@ -19,7 +19,8 @@ from policy.catalog_names import SessionNames
 from proxy import backend
 from proxy.audit import ConnectionIdentity
 from proxy.effects import AuditEntry, CancelRunning, Close, Decide, Effect, Record, ToBackend, ToFrontend
-from proxy.gate import Gate, Ruling
+from proxy.gate import Gate
+from proxy.ruling import Ruling
 from proxy.session import Session
 from proxy.stream import StreamClosedError, TransportStream
 

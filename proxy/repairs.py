@@ -24,7 +24,8 @@ from policy.repair import Finding, attempt, finding_of_error, finding_of_rejecti
 from policy.rules.repair_halted import halted, unavailable
 from policy.terms import Parameter
 from proxy.effects import AuditEntry
-from proxy.gate import Gate, Ruling
+from proxy.gate import Gate
+from proxy.ruling import Ruling
 from proxy.wire.frontend import Bind
 
 log = structlog.get_logger("pgturnstile.repairs")

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from policy.lineage import Repair
 from proxy.effects import AuditEntry
 from proxy.exchange import Exchange
-from proxy.gate import Ruling
 from proxy.limits import Meter
 from proxy.prepared import AnyChange
+from proxy.ruling import Ruling
 
 if TYPE_CHECKING:
     from proxy.writes import HeldWrite

@@ -17,9 +17,10 @@ from policy.catalog_names import UnreadCatalog
 from proxy.agent_side import AgentSide
 from proxy.conversation import Conversation, Identity
 from proxy.effects import Effect
-from proxy.gate import Gate, Ruling
+from proxy.gate import Gate
 from proxy.phase import Phase
 from proxy.prepared import TooManyNames
+from proxy.ruling import Ruling
 from proxy.server_side import ServerSide
 from proxy.watchdog import Watchdog
 from proxy.wire.frames import FramingError

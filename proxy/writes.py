@@ -20,11 +20,11 @@ from policy.rules import affected_rows_over_limit
 from proxy.conversation import DROP, Conversation, Held
 from proxy.effects import AuditEntry
 from proxy.exchange import Answer, Exchange, read_number
-from proxy.gate import Ruling
 from proxy.limits import Meter
 from proxy.phase import Phase
 from proxy.prepared import AnyChange, Portal
 from proxy.replies import Counted, Owed, Reply
+from proxy.ruling import Ruling
 from proxy.wire import backend as wire
 
 if TYPE_CHECKING:

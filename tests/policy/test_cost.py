@@ -12,12 +12,13 @@ import psycopg
 import pytest
 
 from policy.catalog import Catalog
+from policy.catalog_values import RelationKind
 from policy.cost import PREFIX, CostVerdict, Question, judge, question
 from policy.decision import RuleFailure
 from policy.facts import Facts
 from policy.loader import load
 from policy.model import Policy, RuleLevel
-from policy.names import PathNames
+from policy.names import PathNames, QualifiedName
 from policy.parse import parse
 from policy.plan import Node, parse_plan
 from policy.rules import BY_NAME, PLAN_RULES, cost_over_limit, page
@@ -217,6 +218,19 @@ class TestQuestion:
         names = PathNames((("public", "pg_catalog"),))
         assert asked("SELECT * FROM orders WHERE id = $1", names=names, catalog=shop_catalog).reusable
         assert not asked("SELECT * FROM orders WHERE id = $1").reusable
+
+    def test_a_key_of_a_table_says_nothing_of_its_inheritance_children(self, shop_catalog: Catalog) -> None:
+        orders = shop_catalog.relation("public", "orders")
+        assert orders is not None
+
+        def of(**changes: Any) -> Catalog:
+            changed = replace(orders, children=(QualifiedName("public", "orders_old"),), **changes)
+            rest = [r for r in shop_catalog.content.relations if r.name != "orders"]
+            return Catalog(replace(shop_catalog.content, relations=(*rest, changed)))
+
+        by_key = "SELECT * FROM orders WHERE id = $1"
+        assert not asked(by_key, catalog=of()).reusable
+        assert asked(by_key, catalog=of(kind=RelationKind.PARTITIONED)).reusable
 
 
 FILTER = (("Filter", "(b.quantity > a.quantity)"),)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.gate import Ruling
 from proxy.prepared import AnyChange, Names, Portal, Prepared, TooManyNames
+from proxy.ruling import Ruling
 
 
 class Word(str):

@@ -26,7 +26,8 @@ from policy.model import Policy, RepairTerms, StatementClass, Violation
 from policy.names import PathNames
 from proxy.conversation import Identity
 from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
-from proxy.gate import Gate, Ruling
+from proxy.gate import Gate
+from proxy.ruling import Ruling
 from proxy.session import Session
 from proxy.wire import backend as wire
 

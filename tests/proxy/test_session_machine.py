@@ -29,7 +29,8 @@ from policy.model import Policy, RepairTerms, StatementClass, Violation
 from policy.names import PathNames
 from proxy.conversation import Identity
 from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
-from proxy.gate import Gate, Ruling
+from proxy.gate import Gate
+from proxy.ruling import Ruling
 from proxy.session import Session
 from proxy.wire.backend import decode_fields
 from tests.support.model_server import PATH_QUESTION, ModelServer

@@ -1,0 +1,205 @@
+"""A ruling: the gate's decision on one query string, with what a session must know of it.
+
+Owns the value and what of it is worked out once, when it is made. Knows neither caches (``rulings``) nor how
+a decision comes about (``gate``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from policy.catalog_names import SessionNames
+from policy.cost import Question, asked_like
+from policy.decision import Allow, Decision, Reject
+from policy.facts import Facts, SessionAction, SessionRef, SettingHow, SettingRef
+from policy.lifting import Lifted
+from policy.model import Policy, StatementClass, Violation
+from policy.rejection import Notice, Rejection, notice
+from policy.rules import (
+    insert_missing_not_null,
+    unknown_column,
+    unknown_function,
+    unknown_relation,
+)
+from policy.running import running
+from policy.settings import split_identifiers
+from proxy.wire.backend import encode_notice
+
+_REST_ON_ABSENCE: Final = frozenset(
+    rule.NAME for rule in (unknown_relation, unknown_column, unknown_function, insert_missing_not_null)
+)
+"""Rules that object because the catalog lacks something."""
+_UNDEFINED_OBJECT: Final = "42704"
+_PATH_SETTING: Final = "search_path"
+_ALTERING: Final = frozenset(
+    {StatementClass.DDL, StatementClass.DO, StatementClass.CALL, StatementClass.OTHER}
+)
+"""Classes of statements that may change the schema."""
+
+
+class Price(NamedTuple):
+    """A price within the limits. ``until`` is the clock's reading up to which it need not be asked again."""
+
+    until: float
+    cost: Mapping[str, Any]
+    notice: bytes = b""
+
+
+class Ruling:
+    """A decision with what a session must know of it, worked out once.
+
+    ``text`` is what was judged and ``names`` the search paths, and catalog, it was judged under. ``alters``
+    is True where running it may change the schema that later names are looked up in; ``doubtful`` where it is
+    refused for what the catalog lacks, which may have been made since it was read. ``plain`` is True when
+    forwarding the statement changes nothing the session keeps track of. ``executes`` are the names SQL
+    EXECUTE runs; ``actions`` what the statement does to the session's names; ``paths`` the settings of
+    search_path it makes, ``resets_path`` that it puts the path back to its start. ``priced`` says that
+    there is a ``question`` to ask about its price, ``count`` what to ask about the rows it would write;
+    ``prices`` are those that hold whatever values are bound, by the types of the parameters. ``running`` is
+    what it does to rows.
+    """
+
+    __slots__ = (
+        "_question",
+        "actions",
+        "allowed",
+        "alters",
+        "copies",
+        "count",
+        "decision",
+        "doubtful",
+        "executes",
+        "names",
+        "notice",
+        "paths",
+        "plain",
+        "priced",
+        "prices",
+        "resets_path",
+        "running",
+        "statements",
+        "text",
+    )
+
+    def __init__(
+        self,
+        decision: Decision,
+        policy: Policy,
+        text: bytes,
+        names: SessionNames,
+        question: Question | None = None,
+    ) -> None:
+        self.text = text
+        self.names = names
+        self._question = question
+        self.priced = question is not None
+        self.count = None if question is None else question.count
+        self.prices: dict[tuple[int, ...], Price] = {}
+        facts = decision.query.statements
+        self.decision = decision
+        self.allowed = isinstance(decision, Allow)
+        self.doubtful = isinstance(decision, Reject) and any(map(_rests_on_absence, decision.violations))
+        self.notice = _notices(decision, policy)
+        self.statements = len(facts)
+        self.copies = any(f.copies for f in facts)
+        self.running = running(decision.query)
+        self.alters = any(not f.classes.isdisjoint(_ALTERING) for f in facts)
+        self.actions: tuple[SessionRef, ...] = tuple(ref for f in facts for ref in _top_level(f))
+        self.executes: tuple[str, ...] = tuple(
+            ref.name
+            for f in facts
+            for ref in f.session
+            if ref.action is SessionAction.EXECUTE and ref.name is not None
+        )
+        changes = [s for f in facts for s in f.settings]
+        self.paths: tuple[tuple[str, ...], ...] = tuple(
+            path for change in changes if (path := _path(change)) is not None
+        )
+        self.resets_path = any(_resets_path(s) for s in changes) or any(
+            ref.action is SessionAction.DISCARD_ALL for ref in self.actions
+        )
+        self.plain = not (self.actions or self.executes or self.paths or self.resets_path or self.alters)
+
+    @property
+    def question(self) -> Question | None:
+        """What to ask about the price; None where none is needed."""
+        return self._question
+
+
+class LiftedRuling(Ruling):
+    """The ruling on ``text``, which is that of ``like`` but for digits that ``lifting.spans`` gave.
+
+    With ``keyed`` (``cost.is_look_up``) the digits cannot change its price either, which both then share.
+    """
+
+    __slots__ = ("_like",)
+
+    def __init__(self, like: Ruling, text: bytes, *, keyed: bool) -> None:
+        decided = like.decision
+        query = Lifted(text.decode("ascii"), decided.query)
+        self.decision = Allow(query, decided.statement_class, catalog_sha256=decided.catalog_sha256)
+        self.text = text
+        self.names = like.names
+        self._question = None
+        self._like = like
+        self.priced = like.priced
+        self.count = like.count
+        self.prices = like.prices if keyed else {}
+        self.allowed = like.allowed
+        self.doubtful = like.doubtful
+        self.notice = like.notice
+        self.statements = like.statements
+        self.copies = like.copies
+        self.running = like.running
+        self.alters = like.alters
+        self.actions = like.actions
+        self.executes = like.executes
+        self.paths = like.paths
+        self.resets_path = like.resets_path
+        self.plain = like.plain
+
+    @property
+    def question(self) -> Question | None:
+        """What to ask about the price of this very text: put together when somebody asks."""
+        like = self._like.question
+        if self._question is None and like is not None:
+            self._question = asked_like(like, self.decision.query.statements[0])
+        return self._question
+
+
+def _rests_on_absence(violation: Violation) -> bool:
+    return violation.rule in _REST_ON_ABSENCE or violation.sqlstate == _UNDEFINED_OBJECT
+
+
+def _top_level(facts: Facts) -> tuple[SessionRef, ...]:
+    return tuple(ref for ref in facts.session if ref.action is not SessionAction.EXECUTE)
+
+
+def _path(change: SettingRef) -> tuple[str, ...] | None:
+    """The schemas that ``change`` makes the search_path, as written; None where it sets none."""
+    if change.name != _PATH_SETTING or change.values is None:
+        return None
+    if change.how is SettingHow.SET:
+        return change.values
+    # set_config takes the list as one text; a text that is no list fails in the server.
+    return split_identifiers(",".join(change.values)) or ()
+
+
+def _resets_path(change: SettingRef) -> bool:
+    if change.how is SettingHow.RESET_ALL:
+        return True
+    return change.name == _PATH_SETTING and change.values is None
+
+
+def error_fields(said: Rejection | Notice) -> dict[str, str]:
+    """What the policy side says, by the field names of ``wire.backend``; None is left out."""
+    named = {field.name: getattr(said, field.name) for field in dataclasses.fields(said)}
+    return {name: str(value) for name, value in named.items() if value is not None}
+
+
+def _notices(decision: Decision, policy: Policy) -> bytes:
+    if not isinstance(decision, Allow):
+        return b""
+    return b"".join(encode_notice(error_fields(notice(w, policy))) for w in decision.warnings)

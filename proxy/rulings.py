@@ -1,0 +1,93 @@
+"""The rulings that a gate remembers for one meaning of names: by the text, and by the text but for digits.
+
+Owns both caches and their bounds: when one is full the oldest entry goes, and the next such statement is
+decided again. Which digits do not matter is ``policy.lifting``'s to say. Never keyed by a fingerprint, which
+merges different names and values. One thread's, the event loop's.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from policy.lifting import Span
+from proxy.ruling import LiftedRuling, Ruling
+
+MAX_ENTRIES: Final = 10_000
+"""Texts remembered exactly."""
+MAX_SHAPES: Final = 2_000
+"""Texts remembered but for digits, by what they are where every digit counts as the same."""
+MAX_OF_SHAPE: Final = 4
+"""Texts of one shape: such as differ in the digits of names, or of numbers that matter."""
+MAX_TEXT: Final = 4_096
+"""Longer texts are decided each time: they rarely recur, and bound the caches' memory. In bytes."""
+
+_SHAPE: Final = bytes.maketrans(b"123456789", b"000000000")
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Template:
+    """A ruling that also holds where ``spans`` of its text have other digits; ``keyed`` as in LiftedRuling.
+
+    ``unique`` is True where each of those rulings has prices of its own, which are worth keeping.
+    """
+
+    __slots__ = ("_fixed", "_keyed", "_ruling", "unique")
+
+    def __init__(self, ruling: Ruling, spans: tuple[Span, ...], *, keyed: bool) -> None:
+        self._ruling = ruling
+        self._keyed = keyed
+        self.unique = ruling.priced and not keyed
+        edges = (0, *(edge for span in spans for edge in span), len(ruling.text))
+        self._fixed = tuple((ruling.text[edges[n] : edges[n + 1]], edges[n]) for n in range(0, len(edges), 2))
+
+    def ruling(self, text: bytes) -> Ruling | None:
+        """The ruling on ``text``, which has the same shape; None where it differs elsewhere."""
+        for piece, at in self._fixed:
+            if not text.startswith(piece, at):
+                return None
+        return LiftedRuling(self._ruling, text, keyed=self._keyed)
+
+
+class Rulings:
+    """What is known under one meaning of names."""
+
+    __slots__ = ("_exact", "_shapes")
+
+    def __init__(self) -> None:
+        self._exact: dict[bytes, Ruling] = {}
+        self._shapes: dict[bytes, tuple[Template, ...]] = {}
+
+    def get(self, text: bytes) -> Ruling | None:
+        """The ruling on the query string ``text``, if it is known."""
+        known = self._exact.get(text)
+        return known if known is not None else self._lifted(text)
+
+    def keep(self, ruling: Ruling, spans: tuple[Span, ...] = (), *, keyed: bool = False) -> None:
+        """Remember what the gate allows; ``spans`` are digits of its text that do not matter to it."""
+        if len(ruling.text) > MAX_TEXT:
+            return
+        _put(self._exact, ruling.text, ruling, MAX_ENTRIES)
+        if spans:
+            shape = ruling.text.translate(_SHAPE)
+            others = self._shapes.pop(shape, ())
+            template = Template(ruling, spans, keyed=keyed)
+            _put(self._shapes, shape, (template, *others)[:MAX_OF_SHAPE], MAX_SHAPES)
+
+    def _lifted(self, text: bytes) -> Ruling | None:
+        if len(text) > MAX_TEXT:
+            return None
+        for template in self._shapes.get(text.translate(_SHAPE), ()):
+            ruling = template.ruling(text)
+            if ruling is not None:
+                if template.unique:
+                    _put(self._exact, text, ruling, MAX_ENTRIES)
+                return ruling
+        return None
+
+
+def _put(cache: dict[Key, Value], key: Key, value: Value, limit: int) -> None:
+    while len(cache) >= limit:
+        del cache[next(iter(cache))]
+    cache[key] = value
