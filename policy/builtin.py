@@ -126,6 +126,10 @@ _ACCESS_PHRASES: Mapping[CatalogAccess, str] = MappingProxyType(
 )
 
 
+_INTERNAL = "internal"
+"""The section of what SQL cannot call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Review:
     """One section of ``builtin_review.txt``. ``phrase`` ends "the function …" where it is unsafe."""
@@ -167,6 +171,13 @@ def is_safe(name: str, nargs: int | None = None, schema: str = PG_CATALOG) -> bo
     """True when every form of ``schema.name``, or every one with ``nargs`` arguments, is reviewed as safe."""
     reviews = _reviews(name, nargs, schema)
     return bool(reviews) and all(review.safe for review in reviews)
+
+
+def is_support(name: str, schema: str = PG_CATALOG) -> bool:
+    """True when every form of it is safe, or unsafe only in that no SQL can call it: an estimator, a type's
+    input. Nothing is wrong with a definition that names one."""
+    reviews = _reviews(name, None, schema)
+    return bool(reviews) and all(review.safe or review.key == _INTERNAL for review in reviews)
 
 
 def category(name: str, nargs: int | None = None, schema: str = PG_CATALOG) -> str | None:

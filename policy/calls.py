@@ -31,6 +31,7 @@ class Via(StrEnum):
     """How a function comes to be called; ends "… is not allowed: it is called by"."""
 
     CALL = "call"
+    DEFINITION = "definition"
     OPERATOR = "operator"
     CAST = "cast"
     AGGREGATE = "aggregate"
@@ -128,8 +129,15 @@ class _Calls:
         if not found and not builtins:
             yield from self._type_as_function(ref)
             return
-        reachable = [f for f in found if _takes(f, ref) and self._may_mean(f, ref)]
-        if not reachable or any(builtin.accepts(ref.name, ref.arguments, schema) for schema in builtins):
+        if ref.kind is CallKind.NAMED:
+            reachable = found
+        else:
+            reachable = [f for f in found if _takes(f, ref) and self._may_mean(f, ref)]
+        if (
+            not reachable
+            or ref.kind is CallKind.NAMED
+            or any(builtin.accepts(ref.name, ref.arguments, schema) for schema in builtins)
+        ):
             # Where nothing fits, the server refuses; until then the built-in's name stands for it.
             for schema in builtins:
                 yield self._direct(QualifiedName(schema, ref.name), ref)
@@ -146,12 +154,13 @@ class _Calls:
             self.missing.append(Missing(ref, _spelt(ref.name, ref.schema)))
 
     def _direct(self, name: QualifiedName, ref: FunctionRef, overload: Function | None = None) -> Call:
+        named = ref.kind is CallKind.NAMED
         return Call(
             name,
-            Via.CALL,
+            Via.DEFINITION if named else Via.CALL,
             str(name),
             overload,
-            ref.arguments,
+            None if named else ref.arguments,
             ref.position,
             attribute=ref.kind is CallKind.ATTRIBUTE,
         )

@@ -2,8 +2,8 @@
 
 Owns the beginning and the end: which handlers there are, what a statement's own text is, and the freezing of
 what the walk collected. The walk is ``extract_walk``; what nodes mean is said in ``extract_expression``,
-``extract_query``, ``extract_write`` and ``extract_utility``. Knows no parser (a tree is a dict), no policy
-and no catalog.
+``extract_query``, ``extract_write``, ``extract_utility`` and, for what that only classes, ``extract_define``.
+Knows no parser (a tree is a dict), no policy and no catalog.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from policy import extract_expression, extract_query, extract_utility, extract_write
+from policy import extract_define, extract_expression, extract_query, extract_utility, extract_write
 from policy.extract_walk import (
     MAX_DEPTH,
     Handler,
@@ -34,6 +34,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **extract_query.HANDLERS,
         **extract_write.HANDLERS,
         **extract_utility.HANDLERS,
+        **extract_define.HANDLERS,
     }
 )
 _RAW_STATEMENT: Final = frozenset({"stmt", "stmt_location", "stmt_len"})

@@ -380,13 +380,14 @@ class Walk:
         argument_names: tuple[str | None, ...] = (),
         in_from: bool = False,
         operands: tuple[Operand, ...] = (),
+        kind: CallKind = CallKind.CALL,
     ) -> None:
         """Record a call; ``fields`` hold its location and its star, if any."""
         self.functions.append(
             FunctionRef(
                 names[-1],
                 names[-2] if len(names) > 1 else None,
-                CallKind.CALL,
+                kind,
                 arguments,
                 literals,
                 argument_names,

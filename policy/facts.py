@@ -87,6 +87,8 @@ class CallKind(StrEnum):
     """f(x), anywhere: select list, FROM, DEFAULT, EXECUTE's arguments, CALL …"""
     ATTRIBUTE = "attribute"
     """x.f or (x).f, which PostgreSQL reads as f(x) where no such column exists. May be a plain column."""
+    NAMED = "named"
+    """Named by a definition for something that will call it; which overload, its arguments do not tell."""
 
 
 @dataclass(frozen=True, slots=True)

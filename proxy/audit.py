@@ -500,7 +500,7 @@ def _function_names(facts: Facts) -> Iterable[str]:
     return (
         f"{ref.schema}.{ref.name}" if ref.schema else ref.name
         for ref in facts.functions
-        if ref.kind is CallKind.CALL
+        if ref.kind is not CallKind.ATTRIBUTE
     )
 
 

@@ -4,7 +4,8 @@ What it refuses
     Every call of a function that ``functions.deny`` names or ``functions.allow`` does not cover. With a
     catalog: every overload that the server could choose, and what is behind an operator, a cast (with the
     checks of a domain and the members of a composite type), an aggregate, a view (``relations.views:
-    expand``) and ``x.f`` where x has no column f. Without one: in every schema it could be found in; an
+    expand``) and ``x.f`` where x has no column f; and the functions that a definition names, as CREATE
+    OPERATOR, CAST, AGGREGATE, TYPE and TRIGGER do. Without one: in every schema it could be found in; an
     operator that is not PostgreSQL's own is refused, a cast to a type that is not needs the permission a
     function of its name would need, and ``x.f`` is refused where f is a built-in that is not safe, or denied.
 Why
@@ -94,6 +95,8 @@ def _is_call_allowed(call: Call, policy: Policy) -> bool:
     # x.f is most often a column: a policy without builtin-safe does not refuse every one of such a name.
     if _is_allowed(call.name, call.arguments, policy, any_builtin_safe=call.attribute):
         return True
+    if call.via is Via.DEFINITION and _is_support(call.name, policy):
+        return True
     if call.name.schema in builtin.SYSTEM_SCHEMAS or call.overload is None:
         return False
     return any(_is_of_kind(call.overload, kind) for kind in policy.functions.kinds)
@@ -135,6 +138,7 @@ def _refused(call: Call, why: str, policy: Policy, line: int) -> Violation:
 _SUBJECTS: Mapping[Via, str] = MappingProxyType(
     {
         Via.CALL: "Function {name}",
+        Via.DEFINITION: "Function {name}",
         Via.OPERATOR: "Operator {spelt}, which calls function {name},",
         Via.CAST: "A cast to {spelt}, which calls function {name},",
         Via.AGGREGATE: "Aggregate {spelt}, which calls function {name},",
@@ -194,10 +198,13 @@ def _call(ref: FunctionRef, names: Names, policy: Policy) -> Iterator[Violation]
         return
     if _is_judged_elsewhere(ref):
         return
-    refused = [name for name in candidates if not _is_allowed(name, ref.arguments, policy)]
+    arguments = None if ref.kind is CallKind.NAMED else ref.arguments
+    refused = [name for name in candidates if not _is_allowed(name, arguments, policy)]
+    if ref.kind is CallKind.NAMED:
+        refused = [name for name in refused if not _is_support(name, policy)]
     if refused:
         shown = refused[0]
-        yield _violation(ref, shown, _why(shown, ref.arguments, policy), policy, policy.functions.line)
+        yield _violation(ref, shown, _why(shown, arguments, policy), policy, policy.functions.line)
 
 
 def _is_judged_elsewhere(ref: FunctionRef) -> bool:
@@ -295,6 +302,12 @@ def _is_allowed(
         # "*.*" stands for the DBA's own functions, not for what the review found unsafe.
         return any(p.schema == name.schema and p.matches(*name) for p in rules.allow)
     return any(p.matches(*name) for p in rules.allow)
+
+
+def _is_support(name: QualifiedName, policy: Policy) -> bool:
+    """Whether it is a built-in that a definition may name though nobody can call it."""
+    own = policy.functions.builtin_safe and name.schema in builtin.SYSTEM_SCHEMAS
+    return own and builtin.is_support(name.name, name.schema)
 
 
 def _why(name: QualifiedName, arguments: int | None, policy: Policy) -> str:
