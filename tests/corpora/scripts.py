@@ -1,7 +1,7 @@
 """Scripts for psql, cut into the statements that psql would send.
 
-Owns what of psql's own language the corpora need: where a statement ends, variables of ``\\set`` and ``\\getenv``,
-the data after COPY … FROM STDIN. Other commands of psql are left out.
+Owns what of psql's own language the corpora need: where a statement ends, the variables that ``\\set`` and
+``\\getenv`` make, the data after COPY … FROM STDIN. Other commands of psql are left out.
 """
 
 from __future__ import annotations
