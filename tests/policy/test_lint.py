@@ -46,26 +46,59 @@ def test_shipped_policies_are_not_odd(path: Path) -> None:
         (f"{READS}statements: {{update: allow}}", "statements.update", "update", "by access: read_only"),
         (f"{READS}statements: {{select: allow}}", "statements.select", "select", "relations allows no table"),
         (READS, "version", "version", "everything is refused"),
-        (SOUND.replace('["public.*"]}', '["public.*"], deny: [billing.cards]}'), "relations.deny[0]",
-         "billing.cards", "does not open anyway"),
-        (f"{SOUND}columns: {{hr.staff: {{deny: [pay]}}}}", 'columns["hr.staff"]', "hr.staff",
-         "does not open"),
-        (f"{SOUND}functions: {{allow: [public.rate], deny: [reporting.x]}}", "functions.deny[0]",
-         "reporting.x", "does not open anyway"),
-        (SOUND.replace('["public.*"]', '["public.*", "public.*"]'), "relations.allow[1]", '"public.*"]',
-         "on line 6"),
-        (SOUND.replace('["public.*"]}', '[public.a, "x.*"], deny: [public.a]}'), "relations.allow[0]",
-         "public.a", "deny wins"),
-        (f"{SOUND}rules: {{delete-without-where: warn}}", "rules.delete-without-where", "delete-without",
-         "no delete or merge is allowed"),
-        (f"{READS}limits: {{affected_rows: 5}}", "limits.affected_rows", "affected_rows", "no class that writes"),
-        (f"{READS}cost: {{max_rows: 9, max_modified_rows: 5}}", "cost.max_modified_rows", "max_modified_rows",
-         "no class that writes"),
+        (
+            SOUND.replace('["public.*"]}', '["public.*"], deny: [billing.cards]}'),
+            "relations.deny[0]",
+            "billing.cards",
+            "does not open anyway",
+        ),
+        (
+            f"{SOUND}columns: {{hr.staff: {{deny: [pay]}}}}",
+            'columns["hr.staff"]',
+            "hr.staff",
+            "does not open",
+        ),
+        (
+            f"{SOUND}functions: {{allow: [public.rate], deny: [reporting.x]}}",
+            "functions.deny[0]",
+            "reporting.x",
+            "does not open anyway",
+        ),
+        (
+            SOUND.replace('["public.*"]', '["public.*", "public.*"]'),
+            "relations.allow[1]",
+            '"public.*"]',
+            "on line 6",
+        ),
+        (
+            SOUND.replace('["public.*"]}', '[public.a, "x.*"], deny: [public.a]}'),
+            "relations.allow[0]",
+            "public.a",
+            "deny wins",
+        ),
+        (
+            f"{SOUND}rules: {{delete-without-where: warn}}",
+            "rules.delete-without-where",
+            "delete-without",
+            "no delete or merge is allowed",
+        ),
+        (
+            f"{READS}limits: {{affected_rows: 5}}",
+            "limits.affected_rows",
+            "affected_rows",
+            "no class that writes",
+        ),
+        (
+            f"{READS}cost: {{max_rows: 9, max_modified_rows: 5}}",
+            "cost.max_modified_rows",
+            "max_modified_rows",
+            "no class that writes",
+        ),
         (f"{SOUND}cost: {{unpriceable: warn}}", "cost", "cost", "no ceiling"),
         (f"{SOUND}repair: {{turns: 0}}", "statements.select.repair", "repair: once", "repair.turns is 0"),
         (f"{READS}repair: {{turns: 1}}", "repair", "repair", "no row of statements"),
     ],
-)  # fmt: skip
+)
 def test_each_warning_stands_at_its_place(text: str, path: str, at: str, said: str) -> None:
     found = [warning for warning in warnings(text) if warning.path == path]
     assert len(found) == 1, warnings(text)
@@ -102,12 +135,16 @@ def test_an_allowance_that_allows_nothing_more() -> None:
     ("text", "path", "near"),
     [
         (SOUND.replace('["public.*"]', "[public.order]"), "relations.allow[0]", "public.orders"),
-        (SOUND.replace('["public.*"]}', '["public.*"], deny: [public.api_kes]}'), "relations.deny[0]", "public.api_keys"),
+        (
+            SOUND.replace('["public.*"]}', '["public.*"], deny: [public.api_kes]}'),
+            "relations.deny[0]",
+            "public.api_keys",
+        ),
         (f"{SOUND}columns: {{public.zzzzzzzz: {{deny: [a]}}}}", 'columns["public.zzzzzzzz"]', None),
         (f"{SOUND}columns: {{public.orders: {{deny: [totl]}}}}", 'columns["public.orders"].deny', "total"),
         (f"{SOUND}functions: {{allow: [public.zzzzzzzz]}}", "functions.allow[0]", None),
     ],
-)  # fmt: skip
+)
 def test_names_that_stand_for_nothing(text: str, path: str, near: str | None) -> None:
     assert [w.path for w in warnings(text)] == []
     found = [w for w in warnings(text, catalog=True) if w.path == path]
@@ -123,10 +160,18 @@ def test_a_class_whose_every_table_is_denied() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "meet"),
     [
-        ("a", "a", True), ("a", "b", False), ("a*", "ab", True), ("a*", "*b", True), ("a*c", "b*", False),
-        ("*", "", True), ("a*b*c", "axxbyyc", True), ("a*b", "a*c", False), ("*a", "*b", False), ("**", "x", True),
+        ("a", "a", True),
+        ("a", "b", False),
+        ("a*", "ab", True),
+        ("a*", "*b", True),
+        ("a*c", "b*", False),
+        ("*", "", True),
+        ("a*b*c", "axxbyyc", True),
+        ("a*b", "a*c", False),
+        ("*a", "*b", False),
+        ("**", "x", True),
     ],
-)  # fmt: skip
+)
 def test_patterns_that_meet(one: str, other: str, meet: bool) -> None:
     assert _globs_meet(one, other) is _globs_meet(other, one) is meet
 
