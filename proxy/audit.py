@@ -5,8 +5,10 @@ sessions or of how a decision came about; it reads the values of ``policy`` and 
 
 What is promised:
 
-* **The event loop does not wait for the disk.** ``record`` appends to a queue. One thread turns records into
-  lines and writes them in batches, at most ``_GATHER_S`` seconds after they were queued.
+* **The event loop does not wait for the disk.** ``record`` appends a line to a queue. One thread writes what
+  is queued in batches, at most ``_GATHER_S`` seconds later. It also makes the lines whose statement would
+  have to be parsed at length for it; the others are made at once, because handing the interpreter over to
+  another thread and back takes longer.
 * **Nothing is dropped.** The queue is bounded by the size of what it holds. When it is full, ``record`` waits
   for room, which holds the event loop and so every agent, and says so in the log. When there is no room
   within ``patience_s`` it raises, and the connection that caused the record is closed: a proxy that cannot
@@ -24,27 +26,29 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 
 import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
 
 from policy import parse
 from policy.decision import Allow, Decision, Reject
 from policy.facts import CallKind, Facts, QueryString
+from policy.lifting import Lifted
 from policy.model import Violation
 from proxy.config import Statements
 from proxy.effects import AuditEntry
 
 _GATHER_S: Final = 0.005
 """How long the writer collects before a batch: a wake-up a record would cost more than the record."""
-_BATCH: Final = 32
-"""Records a write. Rendering holds the interpreter lock, and the event loop wants it back soon."""
+_BATCH: Final = 256
+"""Records a write."""
+_AT_ONCE: Final = 512
+"""Characters of a statement above which its line, seen for the first time, is left to the writer's thread."""
 _CAPACITY: Final = 64 * 1024 * 1024
 _RECORD_BYTES: Final = 1024
 """What a queued record is counted as, beside the characters of its statement."""
@@ -80,6 +84,10 @@ class ConnectionIdentity:
     policy_sha256: str
 
 
+_Queued = tuple[int, str | tuple[float, AuditEntry, ConnectionIdentity]]
+"""What a record is counted as, and its line, or what to make it of."""
+
+
 class Audit:
     """The sink that a server hands its records to. ``record`` is for one thread, the event loop's.
 
@@ -104,7 +112,7 @@ class Audit:
         self._renderer = Renderer(statements)
         self._capacity = capacity
         self._patience_s = patience_s
-        self._pending: deque[tuple[float, AuditEntry, ConnectionIdentity]] = deque()
+        self._pending: deque[_Queued] = deque()
         # Each counter has one writer, so neither needs a lock: their difference is what waits.
         self._taken = 0
         self._written = 0
@@ -129,11 +137,17 @@ class Audit:
 
         Raises AuditError when the queue is full and stays so, and after close().
         """
-        weight = _RECORD_BYTES + len(entry.decision.query.sql)
+        decision = entry.decision
+        length = len(decision.query.sql)
+        weight = _RECORD_BYTES + length
         if self._taken - self._written + weight > self._capacity or self._closing.is_set():
             self._wait_for_room(weight, entry, identity)
         self._taken += weight
-        self._pending.append((time.time(), entry, identity))
+        at = time.time()
+        if length <= _AT_ONCE or self._renderer.knows(decision):
+            self._pending.append((weight, self._renderer.render(at, entry, identity)))
+        else:
+            self._pending.append((weight, (at, entry, identity)))
         if self._idle:
             self._idle = False
             self._wake.set()
@@ -217,14 +231,14 @@ class Audit:
     def _write_batch(self) -> bool:
         """Write the oldest records and take them off the queue. False: closing, and the disk refuses."""
         batch = [self._pending[n] for n in range(min(_BATCH, len(self._pending)))]
-        lines = "".join(self._renderer.render(*record) for record in batch).encode("ascii")
-        if not self._write(lines):
+        lines = "".join(
+            queued if isinstance(queued, str) else self._renderer.render(*queued) for _, queued in batch
+        )
+        if not self._write(lines.encode("ascii")):
             return False
-        weight = 0
-        for _, entry, _ in batch:
+        for _ in batch:
             self._pending.popleft()
-            weight += _RECORD_BYTES + len(entry.decision.query.sql)
-        self._written += weight
+        self._written += sum(weight for weight, _ in batch)
         with self._progress:
             self._progress.notify_all()
         return True
@@ -315,29 +329,28 @@ class _AppendFile:
         self._orphaned = False
 
 
-class _Members(str):
-    """Rendered JSON members, ``"key":value,…`` without braces round them: spliced into a line as they are."""
-
-    __slots__ = ()
-
-
 class Renderer:
-    """Records to lines: a structlog processor chain that ends in structlog's JSONRenderer.
+    """Records to lines. Safe to share between threads.
 
-    What is the same for every record of a decision or of a connection is rendered once and spliced in.
+    What is the same for every record of a decision, of a connection or of a price is rendered once and
+    spliced in, and so is what statements have in common that differ in digits alone (``policy.lifting``).
     """
 
     def __init__(self, statements: Statements) -> None:
         self._statements = statements
         self._decisions = _Cache()
+        self._alike = _Cache()
         self._identities = _Cache()
         self._policies = _Cache()
-        self._processors: tuple[Processor, ...] = (
-            self._add_when_and_who,
-            self._add_decision,
-            _add_outcome,
-            structlog.processors.JSONRenderer(serializer=_serialize),
-        )
+        self._costs = _Cache()
+        self._second = (-1, "")
+
+    def knows(self, decision: Decision) -> bool:
+        """Whether a line of ``decision`` is put together of what was rendered before."""
+        query = decision.query
+        if isinstance(query, Lifted) and self._alike.get(query.like) is not None:
+            return True
+        return self._decisions.get(decision) is not None
 
     def render(self, at: float, entry: AuditEntry, identity: ConnectionIdentity) -> str:
         """One line, ASCII, with its line feed. ``at`` is the time in seconds since the epoch.
@@ -345,46 +358,78 @@ class Renderer:
         Never fails: a record that cannot be rendered becomes a line that says so, because a statement without
         a line, or a writer that died of one statement, would be worse.
         """
-        event: Any = {"at": at, "entry": entry, "identity": identity}
         try:
-            for processor in self._processors:
-                event = processor(None, "record", event)
+            return self._line(at, entry, identity)
         except Exception as error:
             log.exception("audit record not rendered", id=entry.id)
-            event = _encode(
-                {"ts": _timestamp(at), "id": entry.id, "agent": identity.agent, "error": repr(error)}
+            return (
+                _encode({"ts": _timestamp(at), "id": entry.id, "agent": identity.agent, "error": repr(error)})
+                + "\n"
             )
-        return cast("str", event) + "\n"
 
-    def _add_when_and_who(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        entry: AuditEntry = event["entry"]
-        identity: ConnectionIdentity = event["identity"]
-        who = self._identities.get(identity)
-        if who is None:
-            who = self._identities.put(identity, _identity_members(identity))
-        return {
-            "ts": _timestamp(event["at"]),
-            "id": entry.id,
-            "who": who,
-            "protocol": entry.protocol,
-            **event,
-        }
+    def _line(self, at: float, entry: AuditEntry, identity: ConnectionIdentity) -> str:
+        who = self._identities.get(identity) or self._identities.put(identity, _identity_members(identity))
+        policy = self._policies.get(identity) or self._policies.put(identity, _policy_members(identity))
+        # By hand: an encoder takes three times as long to set itself up. Integers, a finite float and texts
+        # that are encoded leave nothing to escape.
+        return (
+            f'{{"ts":"{self._time(at)}","id":{_text(entry.id)},{who},"protocol":{_text(entry.protocol)},'
+            f"{self._decided(entry.decision)},{policy},"
+            f'"outcome":{{"command_tag":{_text(entry.command_tag)},"rows":{entry.rows:d},'
+            f'"bytes":{entry.bytes:d},"sqlstate":{_text(entry.sqlstate)},"ms":{entry.ms:.3f},'
+            f'"known":{_BOOL[entry.outcome_known]}}}{self._further(entry)}}}\n'
+        )
 
-    def _add_decision(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        entry: AuditEntry = event["entry"]
-        identity: ConnectionIdentity = event.pop("identity")
+    def _time(self, at: float) -> str:
+        second = int(at)
+        micros = round((at - second) * 1_000_000)
+        if micros == 1_000_000:
+            second, micros = second + 1, 0
+        known, clock = self._second
+        if second != known:
+            clock = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            self._second = (second, clock)
+        return f"{clock}.{micros:06d}+00:00"
+
+    def _decided(self, decision: Decision) -> str:
+        known = self._decisions.get(decision)
+        if known is not None:
+            return known
+        query = decision.query
+        if isinstance(query, Lifted) and isinstance(decision, Allow):
+            return self._lifted(decision, query)
+        members = "".join(_decision_members(decision, self._statements))
+        if len(query.sql) <= _CACHED_STATEMENT:
+            self._decisions.put(decision, members)
+        return members
+
+    def _lifted(self, decision: Allow, query: Lifted) -> str:
+        """The members of a decision of which all but the statement's text is that of others."""
+        alike = self._alike.get(query.like)
+        if alike is None:
+            head, statement, tail = _decision_members(decision, self._statements)
+            if self._statements is not Statements.FULL:
+                head, tail = head + statement + tail, ""
+            alike = self._alike.put(query.like, head + _SEAM + tail)
+        head, _, tail = alike.partition(_SEAM)
+        return head + _statement(query.sql) + tail if tail else head
+
+    def _further(self, entry: AuditEntry) -> str:
+        """The members that few lines have."""
         decision = entry.decision
-        what = self._decisions.get(decision)
-        if what is None:
-            what = _decision_members(decision, self._statements)
-            if len(decision.query.sql) <= _CACHED_STATEMENT:
-                self._decisions.put(decision, what)
-        event["what"] = what
-        policy = self._policies.get(identity)
-        if policy is None:
-            policy = self._policies.put(identity, _policy_members(identity))
-        event["policy"] = policy
-        return event
+        refused = isinstance(decision, Reject)
+        told = ""
+        if entry.repair is not None or (isinstance(decision, Reject) and decision.halt is not None):
+            told = "," + _members({"repair": _repair(entry)})
+        cost = decision.cost if isinstance(decision, Reject) else entry.cost
+        if cost is None:
+            return told
+        members = None if refused else self._costs.get(cost)
+        if members is None:
+            members = _members({"cost": cost})
+            if not refused:
+                self._costs.put(cost, members)
+        return f"{told},{members}"
 
 
 class _Cache:
@@ -394,34 +439,19 @@ class _Cache:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[object, _Members]] = {}
+        self._entries: dict[int, tuple[object, str]] = {}
+        self._changing = threading.Lock()
 
-    def get(self, key: object) -> _Members | None:
+    def get(self, key: object) -> str | None:
         found = self._entries.get(id(key))
         return found[1] if found is not None else None
 
-    def put(self, key: object, members: _Members) -> _Members:
-        if len(self._entries) >= _CACHED_DECISIONS:
-            del self._entries[next(iter(self._entries))]
-        self._entries[id(key)] = (key, members)
+    def put(self, key: object, members: str) -> str:
+        with self._changing:
+            if len(self._entries) >= _CACHED_DECISIONS:
+                del self._entries[next(iter(self._entries))]
+            self._entries[id(key)] = (key, members)
         return members
-
-
-def _add_outcome(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    entry: AuditEntry = event.pop("entry")
-    del event["at"]
-    # By hand: this part every record renders anew, and a JSON encoder takes three times as long to set itself
-    # up. Integers, a finite float and texts that are encoded leave nothing to escape.
-    event["outcome"] = _Members(
-        f'"outcome":{{"command_tag":{_text(entry.command_tag)},"rows":{entry.rows:d},"bytes":{entry.bytes:d},'
-        f'"sqlstate":{_text(entry.sqlstate)},"ms":{entry.ms:.3f},"known":{_BOOL[entry.outcome_known]}}}'
-    )
-    if entry.repair is not None or (isinstance(entry.decision, Reject) and entry.decision.halt is not None):
-        event["repair"] = _members({"repair": _repair(entry)})
-    cost = entry.decision.cost if isinstance(entry.decision, Reject) else entry.cost
-    if cost is not None:
-        event["cost"] = _members({"cost": cost})
-    return event
 
 
 def _repair(entry: AuditEntry) -> dict[str, str | None]:
@@ -432,7 +462,7 @@ def _repair(entry: AuditEntry) -> dict[str, str | None]:
     }
 
 
-def _identity_members(identity: ConnectionIdentity) -> _Members:
+def _identity_members(identity: ConnectionIdentity) -> str:
     return _members(
         {
             "agent": identity.agent,
@@ -445,24 +475,25 @@ def _identity_members(identity: ConnectionIdentity) -> _Members:
     )
 
 
-def _policy_members(identity: ConnectionIdentity) -> _Members:
+def _policy_members(identity: ConnectionIdentity) -> str:
     return _members({"policy": {"name": identity.policy_name, "sha256": identity.policy_sha256}})
 
 
-def _decision_members(decision: Decision, statements: Statements) -> _Members:
+def _decision_members(decision: Decision, statements: Statements) -> tuple[str, str, str]:
+    """What a line tells of the decision: before the statement's text, the text itself, and behind it."""
     violations = (
         (*decision.observed, *decision.warnings) if isinstance(decision, Allow) else decision.violations
     )
     refused = decision.observed if isinstance(decision, Allow) else decision.violations
     query = decision.query
-    members: dict[str, Any] = {"class": decision.statement_class, "fingerprint": parse.fingerprint(query.sql)}
+    head = _members({"class": decision.statement_class, "fingerprint": parse.fingerprint(query.sql)})
+    statement = ""
     if statements is Statements.FULL:
-        members["statement"] = query.sql
+        statement = _statement(query.sql)
     elif statements is Statements.LITERALS_MASKED:
-        members["statement"] = _masked(query)
-    return _members(
+        statement = _statement(_masked(query))
+    tail = _members(
         {
-            **members,
             "relations": _distinct(name for facts in query.statements for name in _relation_names(facts)),
             "functions": _distinct(name for facts in query.statements for name in _function_names(facts)),
             "decision": "allow" if isinstance(decision, Allow) else "reject",
@@ -471,6 +502,11 @@ def _decision_members(decision: Decision, statements: Statements) -> _Members:
             **({} if decision.catalog_sha256 is None else {"catalog_sha256": decision.catalog_sha256}),
         }
     )
+    return head + ",", statement, tail
+
+
+def _statement(sql: str | None) -> str:
+    return f'"statement":{_text(sql)},'
 
 
 def _violation(violation: Violation, statements: Statements) -> dict[str, Any]:
@@ -514,23 +550,18 @@ def _timestamp(at: float) -> str:
 
 # ASCII alone: a line is read in terminals, and no control character of a statement may reach one.
 _encode: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+_escaped: Final = json.encoder.encode_basestring_ascii
 _BOOL: Final = {True: "true", False: "false"}
 
 
+_SEAM: Final = "\n"
+"""Where a statement's text goes into members that several share: no JSON text holds a line feed."""
+
+
 def _text(value: str | None) -> str:
-    return "null" if value is None else _encode(value)
+    return "null" if value is None else _escaped(value)
 
 
-def _members(values: dict[str, Any]) -> _Members:
-    return _Members(_encode(values)[1:-1])
-
-
-def _serialize(event: MutableMapping[str, Any], **_options: Any) -> str:
-    """What JSONRenderer calls: JSON, with rendered members taken over as they are."""
-    return (
-        "{"
-        + ",".join(
-            value if type(value) is _Members else f'"{key}":{_encode(value)}' for key, value in event.items()
-        )
-        + "}"
-    )
+def _members(values: dict[str, Any]) -> str:
+    """JSON members, ``"key":value,…`` without braces round them."""
+    return _encode(values)[1:-1]

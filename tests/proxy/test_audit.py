@@ -7,7 +7,7 @@ import json
 import os
 import stat
 import threading
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from policy.decision import Allow, Decision, Reject
 from policy.facts import CallKind, Facts, FunctionRef, ParseFailure, QueryString, RelationRef
+from policy.lifting import Lifted
 from policy.model import Halt, RepairTerms, RuleLevel, StatementClass, Violation
+from policy.parse import parse
 from proxy import audit as audit_module
 from proxy.audit import Audit, AuditError, ConnectionIdentity, Renderer
 from proxy.config import Statements
@@ -227,6 +229,48 @@ def test_members_rendered_once_are_never_those_of_another_decision_or_connection
     first, second = (json.loads(renderer.render(0.0, entry_of(decision), who)) for who in (WHO, other))
     assert (first["agent"], second["agent"]) == ("analyst", "clerk")
     assert (first["policy"]["name"], second["policy"]["name"]) == ("reports", "writes")
+
+
+@pytest.mark.parametrize("statements", list(Statements))
+def test_statements_that_differ_in_digits_have_lines_as_of_their_own(statements: Statements) -> None:
+    renderer = Renderer(statements)
+    sql = "SELECT id FROM orders WHERE id = {}"
+    first = parse(sql.format(17))
+    known = Allow(first, StatementClass.SELECT)
+    assert not renderer.knows(known)
+    for number in (17, 42, 99):
+        text = sql.format(number)
+        own = json.loads(
+            Renderer(statements).render(1.5, entry_of(Allow(parse(text), known.statement_class)), WHO)
+        )
+        alike = Allow(Lifted(text, first), known.statement_class)
+        assert json.loads(renderer.render(1.5, entry_of(alike), WHO)) == own
+        assert renderer.knows(alike)
+    refused = reject(Violation("cost-over-limit", "m", "h"), query=Lifted(sql.format(50), first))
+    line = json.loads(renderer.render(1.5, entry_of(refused), WHO))
+    assert (line["decision"], line["rule"]) == ("reject", "cost-over-limit")
+    if statements is Statements.FULL:
+        assert line["statement"] == sql.format(50)
+
+
+def test_a_long_statement_seen_first_is_rendered_beside_the_event_loop(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    decisions = [allow("SELECT '" + "x" * (audit_module._AT_ONCE + n) + "'") for n in range(2)]
+    with Audit(path) as audit:
+        for n, decision in enumerate([*decisions, allow(), *decisions]):
+            audit.record(entry_of(decision, str(n)), WHO)
+            audit.flush(10)
+        assert all(map(audit._renderer.knows, decisions))
+    texts = [decision.query.sql for decision in decisions]
+    assert [line["statement"] for line in lines_of(path)] == [*texts, SQL, *texts]
+    assert [line["id"] for line in lines_of(path)] == list("01234")
+
+
+@given(st.integers(0, 4_000_000_000_000_000))
+def test_the_time_is_told_to_the_microsecond(micros: int) -> None:
+    at = micros / 1_000_000
+    line = json.loads(Renderer(Statements.NONE).render(at, entry_of(allow()), WHO))
+    assert line["ts"] == datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
 
 
 def test_a_record_that_cannot_be_rendered_still_has_a_line() -> None:
