@@ -15,11 +15,12 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, Self
 
 from proxy import channel_binding, scram
+from proxy.config import Backend
 from proxy.stream import Stream, StreamClosedError, TransportStream
-from proxy.tls import ALPN, TLSMode
+from proxy.tls import ALPN, TLSMode, backend_context
 from proxy.wire import authentication, startup
 from proxy.wire.backend import decode_fields, decode_parameter_status, decode_row, simple_query, text_array
 from proxy.wire.frontend import MalformedMessage
@@ -67,6 +68,12 @@ class Endpoint:
     mode: TLSMode = TLSMode.DISABLE
     tls: ssl.SSLContext | None = None
     direct: bool = False
+
+    @classmethod
+    def of(cls, config: Backend) -> Self:
+        """Raises OSError or ssl.SSLError where its certificates have become unusable."""
+        context = backend_context(config.tls.mode, config.tls.ca, config.tls.own)
+        return cls(config.host, config.port, config.tls.mode, context, config.tls.direct)
 
     @property
     def is_socket(self) -> bool:

@@ -13,10 +13,10 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from proxy.throttle import Throttle
 from proxy.wire.startup import V3_2, ProtocolVersion
 
 _SHORT_SECRET: Final = 4
@@ -26,7 +26,6 @@ _LONG_SECRET: Final = 32
 
 _FREE_MISSES: Final = 50.0
 _MISSES_PER_SECOND: Final = 5.0
-_SOURCES: Final = 4096
 
 
 class Cancellable(Protocol):
@@ -46,8 +45,7 @@ class CancelRegistry:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         # A pooler behind us may invent process ids, so that one may stand for several connections.
         self._connections: dict[int, dict[bytes, Cancellable]] = {}
-        self._misses: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._clock = clock
+        self._misses = Throttle(_FREE_MISSES, _MISSES_PER_SECOND, clock=clock)
 
     def register(self, pid: int, version: ProtocolVersion, connection: Cancellable) -> bytes:
         """A secret under which ``connection`` may be cancelled from now on."""
@@ -67,28 +65,14 @@ class CancelRegistry:
         Returns once the server has dealt with it: the requester's connection is closed then, which tells it
         that no later query of its own will be hit.
         """
-        if self._throttled(source):
+        if self._misses.wait_s(source) > 0:
             return False
         found: Cancellable | None = None
         for known, connection in self._connections.get(pid, {}).items():
             if hmac.compare_digest(known, secret):
                 found = connection
         if found is None:
-            self._miss(source)
+            self._misses.add(source)
             return False
         await found.cancel()
         return True
-
-    def _throttled(self, source: str) -> bool:
-        return self._count(source) >= _FREE_MISSES
-
-    def _miss(self, source: str) -> None:
-        self._misses[source] = (self._count(source) + 1, self._clock())
-        self._misses.move_to_end(source)
-        if len(self._misses) > _SOURCES:
-            self._misses.popitem(last=False)
-
-    def _count(self, source: str) -> float:
-        """Misses of ``source`` that have not been forgiven yet."""
-        count, since = self._misses.get(source, (0.0, 0.0))
-        return max(0.0, count - (self._clock() - since) * _MISSES_PER_SECOND)

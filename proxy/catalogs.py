@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import asyncpg
@@ -30,10 +31,13 @@ log = structlog.get_logger("pgturnstile.catalog")
 
 
 class CatalogLogin(NamedTuple):
-    """The role that reads a catalog. Any role may: the catalogs in question are open to all."""
+    """The role that reads a catalog. Any role may: the catalogs in question are open to all.
+
+    ``password`` is asked each time a connection is made: it may change meanwhile.
+    """
 
     user: str
-    password: str | None
+    password: Callable[[], str | None]
 
 
 class CatalogView(Protocol):
@@ -83,9 +87,10 @@ class WatchedCatalog:
             except CatalogUnavailableError as error:
                 log.warning("catalog_unreadable", database=self.database, error=str(error.__cause__ or error))
 
-    def offer(self, login: CatalogLogin) -> None:
-        """Read with ``login`` from now on, where the one before has failed."""
+    def offer(self, endpoint: Endpoint, login: CatalogLogin) -> None:
+        """Read by these from now on, where those before have failed: certificates and passwords change."""
         if self._watcher.failure is not None:
+            self._endpoint = endpoint
             self._login = login
 
     async def start(self) -> None:
@@ -106,7 +111,7 @@ class WatchedCatalog:
             host=self._endpoint.host,
             port=self._endpoint.port,
             user=self._login.user,
-            password=self._login.password,
+            password=self._login.password(),
             database=self.database,
             ssl=asyncpg_tls(self._endpoint),
             # A pooler may stand before the server.
@@ -148,7 +153,7 @@ class Catalogs:
         watched.users += 1
         try:
             await watched.start()
-            watched.offer(login)
+            watched.offer(endpoint, login)
             await watched.first(within_s)
         except BaseException:
             self.give_back(watched)

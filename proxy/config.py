@@ -2,10 +2,10 @@
 
 Owns the keys of the server's configuration (contract: server config). Knows no sockets and starts nothing.
 
-Secrets never stand in the file: passwords come from the environment or from files, both read here, so that
-a missing one is a fault of the file and not of the first connection; and because one may stand in the file
-all the same, by mistake, no diagnostic quotes its lines. Relative paths start from the folder of
-the configuration file. What this version cannot honour is refused, never ignored.
+Secrets never stand in the file: passwords come from the environment or from files, both looked at here, so
+that a missing one is a fault of the file and not of the first connection; and because one may stand in the
+file all the same, by mistake, no diagnostic quotes its lines. Relative paths start from the folder of the
+configuration file. What this version cannot honour is refused, never ignored.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from types import MappingProxyType
 
@@ -24,12 +24,23 @@ from policy.diagnostics import Diagnostic, InvalidFileError, PolicyError
 from policy.model import Policy
 from policy.reader import Fields, KeyedPlace, Place
 from proxy import tls
+from proxy.agents import (
+    AgentConfig,
+    Auth,
+    BackendPassword,
+    CertificateAuth,
+    FileAuth,
+    Login,
+    Network,
+    ScramAuth,
+    TrustLoopback,
+)
+from proxy.credentials import PasswordFile, SecretError, VerifierFile, checked, derive
 from proxy.scram import Verifier
-from proxy.tls import TLSMode
+from proxy.tls import CertificateName, NameKind, TLSMode
 
 VERSION = 1
 ANY_AGENT = "*"
-MAX_SECRET_BYTES = 4096
 MAX_MESSAGE_BYTES = 2**30 - 1
 """PostgreSQL itself takes no longer message (PQ_LARGE_MESSAGE_LIMIT)."""
 MAX_NAME_BYTES = 63
@@ -49,11 +60,13 @@ class Statements(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListenTls:
-    """``listen.tls``: both files were readable and fitted at load. ``required`` refuses agents in clear."""
+    """``listen.tls``: the files were readable and fitted at load. ``required`` refuses agents in clear;
+    ``client_ca`` signs the certificates that agents may be known by."""
 
     cert: Path
     key: Path
     required: bool = True
+    client_ca: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +80,13 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class BackendTls:
-    """``ca`` None means the system's authorities."""
+    """``ca`` None means the system's authorities. ``direct``: TLS at once, without asking for it. ``own`` is
+    the certificate and key to show a server that asks for one."""
 
     mode: TLSMode
     ca: Path | None = None
+    direct: bool = False
+    own: tuple[Path, Path] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,51 +102,6 @@ class Backend:
     def socket(self) -> Path | None:
         """The Unix socket, where ``host`` is a folder; libpq's name for it."""
         return Path(self.host, f".s.PGSQL.{self.port}") if self.host.startswith("/") else None
-
-
-@dataclass(frozen=True, slots=True)
-class ScramAuth:
-    """The agent proves a password by SCRAM-SHA-256 (``scram`` as it stands, ``password_env`` derived)."""
-
-    verifier: Verifier
-
-
-@dataclass(frozen=True, slots=True)
-class TrustLoopback:
-    """No proof is asked of a peer on a loopback address; any other peer is refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackendPassword:
-    """The password is asked in clear, over TLS or loopback only, and PostgreSQL is the judge of it."""
-
-
-Auth = ScramAuth | TrustLoopback | BackendPassword
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """The backend role an agent works as. ``password`` None: PostgreSQL asks for none (peer, trust)."""
-
-    user: str
-    password: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
-    """``login`` is None with ``BackendPassword``: the name and password given are the role's own.
-
-    ``name`` is ``*`` for the entry of every name without one. ``databases`` None allows any.
-    """
-
-    name: str
-    auth: Auth
-    login: Login | None
-    databases: frozenset[str] | None
-    policy: Policy
-
-    def may_use(self, database: str) -> bool:
-        return self.databases is None or database in self.databases
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +186,7 @@ class _Reading:
         self._folder = folder
         self._environ = environ
         self._policies: dict[Path, Policy | PolicyError] = {}
+        self._asks_certificates = False
 
     def config(self, root: Place, source: str) -> Config:
         refused = {"admin": f"the admin port {_NOT_OFFERED}; remove the key"}
@@ -247,16 +219,16 @@ class _Reading:
         )
 
     def _listen_tls(self, place: Place) -> ListenTls | None:
-        refused = {"client_ca": f"asking for client certificates {_NOT_OFFERED}; remove the key"}
-        fields = place.fields(("cert", "key", "required"), required=("cert", "key"), refused=refused)
+        fields = place.fields(("cert", "key", "client_ca", "required"), required=("cert", "key"))
+        self._asks_certificates = "client_ca" in fields
         cert, key = fields.maybe("cert", self._path), fields.maybe("key", self._path)
+        client_ca = fields.maybe("client_ca", self._path)
         if cert is None or key is None:
             return None
-        try:
-            tls.agent_tls(cert, key)
-        except (OSError, ssl.SSLError, ValueError) as error:
-            place.fault(f"certificate and key cannot be used: {_reason(error)}")
-        return ListenTls(cert, key, fields.get("required", Place.boolean, True))
+        if _usable(place, "certificate and key cannot be used", lambda: tls.agent_tls(cert, key)):
+            at = fields["client_ca"] if client_ca is not None else place
+            _usable(at, "cannot be used", lambda: tls.agent_tls(cert, key, client_ca))
+        return ListenTls(cert, key, fields.get("required", Place.boolean, True), client_ca)
 
     def _backend(self, place: Place) -> Backend:
         fields = place.fields(("host", "port", "tls"))
@@ -268,17 +240,31 @@ class _Reading:
         return Backend(host, fields.get("port", lambda p: p.integer(1, 65535), 5432), settings)
 
     def _backend_tls(self, place: Place) -> BackendTls:
-        fields = place.fields(("mode", "ca"))
+        fields = place.fields(("mode", "ca", "cert", "key", "negotiation"))
         mode = fields.get("mode", lambda p: p.word(TLSMode), TLSMode.VERIFY_FULL)
         ca = fields.maybe("ca", self._path)
         if ca is not None and mode in (TLSMode.DISABLE, TLSMode.PREFER):
             fields["ca"].fault(f"would not be looked at with mode: {mode}; use verify-full, or remove it")
         elif ca is not None:
-            try:
-                tls.backend_context(mode, ca)
-            except (OSError, ssl.SSLError, ValueError) as error:
-                fields["ca"].fault(f"cannot be used: {_reason(error)}")
-        return BackendTls(mode, ca)
+            _usable(fields["ca"], "cannot be used", lambda: tls.backend_context(mode, ca))
+        direct = fields.get("negotiation", lambda p: p.choice({"postgres": False, "direct": True}), False)
+        if direct and mode in (TLSMode.DISABLE, TLSMode.PREFER):
+            fields["negotiation"].fault(f"direct TLS cannot be done without, as mode: {mode} might")
+        return BackendTls(mode, ca, direct, self._own_certificate(fields, mode))
+
+    def _own_certificate(self, fields: Fields, mode: TLSMode) -> tuple[Path, Path] | None:
+        cert, key = fields.maybe("cert", self._path), fields.maybe("key", self._path)
+        if cert is None and key is None:
+            return None
+        if cert is None or key is None:
+            lone, other = ("cert", "key") if key is None else ("key", "cert")
+            fields[lone].fault(f"is of no use without {other}")
+            return None
+        if mode is TLSMode.DISABLE:
+            fields["cert"].fault("would not be shown with mode: disable")
+            return None
+        _usable(fields["cert"], "cannot be used", lambda: tls.backend_context(mode, None, (cert, key)))
+        return cert, key
 
     # Agents
 
@@ -292,8 +278,10 @@ class _Reading:
         if not entry.key or "\0" in entry.key or len(entry.key.encode()) > MAX_NAME_BYTES:
             entry.fault(f"expected a user name of 1 to {MAX_NAME_BYTES} bytes")
         place = entry.value
-        fields = place.fields(("auth", "login", "databases", "policy"), required=("auth", "policy"))
-        auth = self._auth(fields["auth"]) if "auth" in fields else None
+        fields = place.fields(
+            ("auth", "login", "databases", "networks", "connections", "policy"), required=("auth", "policy")
+        )
+        auth = self._auth(fields["auth"], entry.key) if "auth" in fields else None
         login = fields.maybe("login", self._login)
         if auth is not None:
             _judge_login(entry, auth, fields)
@@ -302,37 +290,58 @@ class _Reading:
             auth=auth or BackendPassword(),
             login=login,
             databases=fields.maybe("databases", _databases),
+            networks=fields.maybe("networks", _networks),
+            connections=fields.maybe("connections", _count),
             policy=fields.get("policy", self._policy, _NO_POLICY),
         )
 
-    def _auth(self, place: Place) -> Auth | None:
-        fields = place.fields(("scram", "password_env", "trust", "backend"), refused=_SECRET_KEYS)
-        if not isinstance(place.node, yaml_source.Mapping):
-            return None
-        if len(place.node.entries) != 1:
-            place.fault("expected exactly one of scram, password_env, trust: loopback and backend: password")
-            return None
+    def _auth(self, place: Place, name: str) -> Auth | None:
         readers: dict[str, Callable[[Place], Auth | None]] = {
             "scram": _scram,
-            "password_env": self._derived,
+            "password_env": lambda p: self._derived(p, name),
+            "password_file": lambda p: self._derived_from_file(p, name),
+            "cert": self._certificate,
             "trust": lambda p: p.choice({"loopback": TrustLoopback()}),
             "backend": lambda p: p.choice({"password": BackendPassword()}),
         }
+        fields = place.fields(readers, refused=_SECRET_KEYS)
+        if not isinstance(place.node, yaml_source.Mapping):
+            return None
+        if len(place.node.entries) != 1:
+            *first, last = readers
+            place.fault(f"expected exactly one of {', '.join(first)} and {last}")
+            return None
         return next((reader(fields[key]) for key, reader in readers.items() if key in fields), None)
 
-    def _derived(self, place: Place) -> ScramAuth | None:
+    def _derived(self, place: Place, name: str) -> ScramAuth | None:
         password = self._from_environment(place)
-        return None if password is None else ScramAuth(Verifier.derive(password))
+        return None if password is None else ScramAuth(derive(password, name))
+
+    def _derived_from_file(self, place: Place, name: str) -> FileAuth | None:
+        file = self._password_file(place)
+        return None if file is None else FileAuth(VerifierFile(file, name))
+
+    def _certificate(self, place: Place) -> CertificateAuth | None:
+        fields = place.fields(("cn", "san"))
+        if not self._asks_certificates:
+            place.fault("no agent is asked for a certificate: listen.tls.client_ca is missing")
+        common, alternative = fields.maybe("cn", Place.string), fields.maybe("san", Place.string)
+        if isinstance(place.node, yaml_source.Mapping) and len(place.node.entries) != 1:
+            place.fault("expected exactly one of cn and san")
+            return None
+        if common is not None:
+            return CertificateAuth(CertificateName(NameKind.COMMON_NAME, common))
+        return None if alternative is None else CertificateAuth(CertificateName.alternative(alternative))
 
     def _login(self, place: Place) -> Login:
         keys = ("user", "password_env", "password_file")
         fields = place.fields(keys, required=("user",), refused=_SECRET_KEYS)
         if "password_env" in fields and "password_file" in fields:
             fields["password_file"].fault("give one of password_env and password_file")
-        password = fields.maybe("password_env", self._from_environment)
+        source: str | PasswordFile | None = fields.maybe("password_env", self._from_environment)
         if "password_file" in fields:
-            password = fields.maybe("password_file", self._from_file)
-        return Login(fields.get("user", _database_name, ""), password)
+            source = fields.maybe("password_file", self._password_file)
+        return Login(fields.get("user", _database_name, ""), source)
 
     def _policy(self, place: Place) -> Policy | None:
         path = self._path(place)
@@ -374,31 +383,33 @@ class _Reading:
         if not value:
             place.fault(f"the environment variable {name} is {'empty' if value == '' else 'not set'}")
             return None
-        return _secret(place, value)
+        try:
+            return checked(value)
+        except SecretError as error:
+            place.fault(str(error))
+            return None
 
-    def _from_file(self, place: Place) -> str | None:
+    def _password_file(self, place: Place) -> PasswordFile | None:
         path = self._path(place)
         if path is None:
             return None
+        file = PasswordFile(path)
         try:
-            with path.open("rb") as file:
-                data = file.read(MAX_SECRET_BYTES + 1)
-            text = data.decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except (OSError, ValueError) as error:
-            place.fault(f"the file cannot be read: {_reason(error)}")
+            file.password()
+        except SecretError as error:
+            place.fault(str(error))
             return None
-        return _secret(place, text)
+        return file
 
 
-def _secret(place: Place, value: str) -> str | None:
-    """``value`` where it can be a password; a fault never quotes it."""
-    if not value or len(value.encode("utf-8", "surrogateescape")) > MAX_SECRET_BYTES:
-        place.fault(f"expected a password of 1 to {MAX_SECRET_BYTES} bytes there")
-        return None
-    if any(c in "\0\n\r" or "\ud800" <= c <= "\udfff" for c in value):
-        place.fault("the password there is not one line of UTF-8")
-        return None
-    return value
+def _usable(place: Place, words: str, use: Callable[[], object]) -> bool:
+    """Whether ``use``, which loads certificates, goes well; else a fault."""
+    try:
+        use()
+    except (OSError, ssl.SSLError, ValueError) as error:
+        place.fault(f"{words}: {_reason(error)}")
+        return False
+    return True
 
 
 def _judge_login(entry: KeyedPlace, auth: Auth, fields: Fields) -> None:
@@ -480,6 +491,26 @@ def _databases(place: Place) -> frozenset[str] | None:
     if isinstance(place.node, yaml_source.Sequence) and not items:
         place.fault("allows no database; leave the key out to allow any")
     return frozenset(name for item in items if (name := _database_name(item)) is not None)
+
+
+def _networks(place: Place) -> tuple[Network, ...] | None:
+    items = place.items()
+    if isinstance(place.node, yaml_source.Sequence) and not items:
+        place.fault("allows no address; leave the key out to allow any")
+    return tuple(network for item in items if (network := _network(item)) is not None)
+
+
+def _network(place: Place) -> Network | None:
+    text = place.string()
+    if text is None:
+        return None
+    try:
+        return ip_network(text)
+    except ValueError as error:
+        strict = "has host bits set" in str(error)
+        wide = f"; do you mean {ip_network(text, strict=False)}?" if strict else ""
+        place.fault(f"expected a network, as in 10.0.0.0/8, or one address{wide}")
+        return None
 
 
 def _database_name(place: Place) -> str | None:

@@ -19,7 +19,8 @@ from typing import Final
 from policy.model import Access, Policy, StatementClass, Verdict
 from policy.names import QualifiedName
 from policy.rules.relation_not_allowed import is_allowed
-from proxy.config import AgentConfig, Config, TrustLoopback
+from proxy.agents import AgentConfig, TrustLoopback
+from proxy.config import Config
 from proxy.doctor_facts import PUBLIC, Grant, ReachableFunction, RoleFacts, ServerFacts
 from proxy.tls import TLSMode
 

@@ -23,10 +23,12 @@ from typing import Final
 from policy.model import Access, Limits, Mode, Policy, Violation
 from policy.settings import judge_setting
 from proxy import backend, scram
+from proxy.agents import AgentConfig, BackendPassword, CertificateAuth, FileAuth, ScramAuth, TrustLoopback
 from proxy.backend import BackendError, BackendSession, Endpoint, Login
-from proxy.config import AgentConfig, BackendPassword, Config, ScramAuth, TrustLoopback
+from proxy.config import Config
+from proxy.credentials import SecretError
 from proxy.stream import Stream, TransportStream
-from proxy.tls import ALPN, AgentTls
+from proxy.tls import ALPN, AgentTls, CertificateName
 from proxy.wire import authentication, client_hello, startup
 from proxy.wire.backend import encode_error, encode_ready
 from proxy.wire.frontend import MalformedMessage
@@ -78,6 +80,22 @@ class RefusedError(Exception):
     def message(self) -> bytes:
         """The ErrorResponse."""
         return encode_error(self.fields)
+
+
+class DisprovedError(RefusedError):
+    """Whoever is there is not the agent ``user``, or nothing of the kind was proven: a guess, perhaps."""
+
+    def __init__(
+        self,
+        message: str,
+        sqlstate: str,
+        *,
+        user: str,
+        reason: str = "",
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, sqlstate, reason=reason, fields=fields)
+        self.user = user
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,18 +240,55 @@ async def _prove(
     stream: Stream, user: str, agent: AgentConfig | None, mock: scram.Verifier, binding: bytes | None
 ) -> str | None:
     """Carry out the agent's way of authentication; gives the password where PostgreSQL is to judge it."""
-    match agent.auth if agent is not None else None:
-        case ScramAuth(verifier):
-            await _scram(stream, user, scram.ServerExchange(verifier, binding=binding), "wrong password")
-        case TrustLoopback() if stream.local:
-            stream.write(authentication.encode_ok())
-        case BackendPassword():
-            return await _ask_password(stream, user)
-        case hopeless:
-            why = "unknown agent" if hopeless is None else "agent is trusted on loopback only"
-            exchange = scram.ServerExchange(mock, doomed=True, binding=binding)
-            await _scram(stream, user, exchange, why)
+    verifier, obstacle = mock, _obstacle(stream, agent)
+    if agent is not None and not obstacle:
+        match agent.auth:
+            case TrustLoopback():
+                stream.write(authentication.encode_ok())
+                return None
+            case BackendPassword():
+                return await _ask_password(stream, user)
+            case CertificateAuth(name):
+                _check_certificate(stream, user, name)
+                return None
+            case ScramAuth(known):
+                verifier = known
+            case FileAuth(source):
+                try:
+                    verifier = source.verifier()
+                except SecretError as error:
+                    obstacle = f"agent's password: {error}"
+    exchange = scram.ServerExchange(verifier, doomed=bool(obstacle), binding=binding)
+    await _scram(stream, user, exchange, obstacle or "wrong password")
     return None
+
+
+def _obstacle(stream: Stream, agent: AgentConfig | None) -> str:
+    """Why nothing that this connection proves can help, for the log alone; empty where that is not so.
+
+    All it is told is that the password is wrong: what is there to be known is told to nobody who is not.
+    """
+    if agent is None:
+        return "unknown agent"
+    if not agent.may_come_from(stream.address):
+        return "agent may not come from this address"
+    if isinstance(agent.auth, TrustLoopback) and not stream.local:
+        return "agent is trusted on loopback only"
+    if isinstance(agent.auth, CertificateAuth) and stream.certificate is None:
+        return "agent is known by a certificate and has shown none"
+    return ""
+
+
+def _check_certificate(stream: Stream, user: str, name: CertificateName) -> None:
+    shown = stream.certificate
+    if shown is None or not name.fits(shown):
+        raise DisprovedError(
+            f'certificate authentication failed for user "{user}"',
+            "28000",
+            user=user,
+            reason="the certificate is another's",
+        )
+    stream.write(authentication.encode_ok())
 
 
 async def _scram(stream: Stream, user: str, exchange: scram.ServerExchange, reason: str) -> None:
@@ -248,8 +303,8 @@ async def _scram(stream: Stream, user: str, exchange: scram.ServerExchange, reas
     try:
         final = exchange.verify(await _answer(stream))
     except scram.ProofError:
-        raise RefusedError(
-            f'password authentication failed for user "{user}"', "28P01", reason=reason
+        raise DisprovedError(
+            f'password authentication failed for user "{user}"', "28P01", user=user, reason=reason
         ) from None
     stream.write(authentication.encode_sasl_final(final) + authentication.encode_ok())
 
@@ -335,7 +390,12 @@ async def open_backend(proven: Proven, endpoint: Endpoint) -> tuple[TransportStr
     """
     if not proven.agent.may_use(proven.database):
         raise RefusedError(f'permission denied for database "{proven.database}"', "42501")
-    login = _login(proven)
+    try:
+        login = _login(proven)
+    except SecretError as error:
+        raise RefusedError(
+            "the login configured for this agent cannot be had", "57P03", reason=f"login's password: {error}"
+        ) from None
     try:
         stream = await backend.connect(endpoint)
         try:
@@ -344,7 +404,7 @@ async def open_backend(proven: Proven, endpoint: Endpoint) -> tuple[TransportStr
             stream.abort()
             raise
     except BackendError as error:
-        raise _refused_by_backend(error, proven) from error
+        raise _refused_by_backend(error, proven, login) from error
 
 
 def _login(proven: Proven) -> Login:
@@ -360,24 +420,25 @@ def _login(proven: Proven) -> Login:
     return Login(
         role=proven.role,
         database=proven.database,
-        password=configured.password if configured is not None else proven.password,
+        password=configured.password() if configured is not None else proven.password,
         settings=settings,
         pins=pinned,
         must_ask=configured is None,
     )
 
 
-def _refused_by_backend(error: BackendError, proven: Proven) -> RefusedError:
+def _refused_by_backend(error: BackendError, proven: Proven, login: Login) -> RefusedError:
     sqlstate = error.sqlstate if _SQLSTATE.fullmatch(error.sqlstate) else "08006"
     text = str(error)
-    login = proven.agent.login
-    if login is None:
+    if proven.agent.login is None:
+        if error.fields and sqlstate.startswith("28"):
+            return DisprovedError(text, sqlstate, user=proven.user, fields=error.fields)
         return RefusedError(text, sqlstate, fields=error.fields)
     reason = f"{error}: {error.__cause__}" if error.__cause__ is not None else text
     told = text.lower()
     if error.fields and sqlstate.startswith("28"):
         text = "the database refused the login configured for this agent"
-    elif error.fields and (login.user.lower() in told or (login.password and login.password.lower() in told)):
+    elif error.fields and (login.role.lower() in told or (login.password and login.password.lower() in told)):
         text = "the database refused the session configured for this agent"
     return RefusedError(text, sqlstate, reason=reason)
 

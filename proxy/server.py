@@ -24,6 +24,7 @@ from policy.diagnostics import InvalidFileError
 from policy.ledger import Ledger, MemoryLedger
 from policy.model import Policy
 from proxy import handshake, tls
+from proxy.agents import AgentConfig
 from proxy.audit import Audit, ConnectionIdentity
 from proxy.backend import BackendSession, Endpoint
 from proxy.cancel import CancelRegistry
@@ -32,6 +33,7 @@ from proxy.config import Config
 from proxy.conversation import Identity
 from proxy.gate import Gate
 from proxy.handshake import Proven, RefusedError
+from proxy.logins import Logins
 from proxy.relay import AuditSink, BackendKey, Relay
 from proxy.session import Session
 from proxy.stream import StreamClosedError, TLSFailedError, TransportStream
@@ -65,6 +67,9 @@ class Server:
         self._audit: AuditSink = audit or NoAudit()
         self._mock_secret = secrets.token_bytes(32)
         self._cancels = CancelRegistry()
+        self._logins = Logins()
+        self._ledger = MemoryLedger()
+        """Outlives every reload: turns that are spent stay so."""
         self._live: dict[Relay, _Live] = {}
         self._shaking: set[asyncio.Task[bool]] = set()
         self._sockets = 0
@@ -88,8 +93,7 @@ class Server:
         Raises OSError or ssl.SSLError where its certificates have become unusable; nothing has changed then.
         """
         self._terms = _Terms.of(config)
-        self._ledger = MemoryLedger()
-        """Outlives every reload: turns that are spent stay so."""
+        self._logins.allow(max(_connections_of(agent, config) for agent in config.agents.values()))
 
     async def start(self) -> tuple[str, int]:
         """Listen; returns the host and the port, which the system chose where the config says 0."""
@@ -136,7 +140,7 @@ class Server:
 
     def _accept(self, stream: _Accepted) -> None:
         if self._draining or self._sockets >= self._terms.config.limits.connections + _SPARE_SOCKETS:
-            log.warning("connection dropped", client=stream.client, reason="no more sockets")
+            self._dropped(stream, "no more sockets")
             stream.abort()
             return
         self._sockets += 1
@@ -158,15 +162,13 @@ class Server:
             return await self._shake_hands(stream)
         except RefusedError as refusal:
             self._refuse(stream, refusal)
-        except NotPostgresError as error:
-            log.info("connection dropped", client=stream.client, reason=str(error))
-        except TLSFailedError as error:
-            log.info("connection dropped", client=stream.client, reason=str(error))
+        except (NotPostgresError, TLSFailedError) as error:
+            self._dropped(stream, str(error))
         except StreamClosedError as error:
             # Probes connect and close, clients go away to ask for a password: nothing to report.
             log.debug("connection ended early", client=stream.client, reason=str(error))
         except TimeoutError:
-            log.info("connection dropped", client=stream.client, reason="the handshake took too long")
+            self._dropped(stream, "the handshake took too long")
         except asyncio.CancelledError:
             self._refuse(stream, RefusedError("the proxy is shutting down", "57P03"))
         except Exception:
@@ -184,17 +186,19 @@ class Server:
                 stream, terms.tls, tls_required=listen_tls is not None and listen_tls.required
             )
             if isinstance(first, CancelRequest):
-                await self._cancels.request(first.pid, first.secret, stream.address)
+                await self._cancels.request(first.pid, first.secret, stream.source)
                 return False
             if self._sockets > config.limits.connections:
                 raise RefusedError("sorry, too many clients already", "53300")
-            proven = await handshake.authenticate(stream, first, config, self._mock_secret, terms.tls)
-        self._take_place(proven, config)
-        try:
-            await self._open(stream, proven, terms, deadline)
-        except BaseException:
-            self._leave_place(proven.user)
-            raise
+        async with self._logins.attempt(stream.source, first.parameters.get("user", "")):
+            async with asyncio.timeout_at(deadline):
+                proven = await handshake.authenticate(stream, first, config, self._mock_secret, terms.tls)
+            self._take_place(proven, config)
+            try:
+                await self._open(stream, proven, terms, deadline)
+            except BaseException:
+                self._leave_place(proven.user)
+                raise
         return True
 
     async def _open(self, stream: _Accepted, proven: Proven, terms: _Terms, deadline: float) -> None:
@@ -221,7 +225,7 @@ class Server:
         reader = (
             CatalogLogin(login.user, login.password)
             if login is not None
-            else CatalogLogin(proven.user, proven.password)
+            else CatalogLogin(proven.user, lambda: proven.password)
         )
         left_s = deadline - asyncio.get_running_loop().time()
         return await self._catalogs.take(
@@ -277,18 +281,26 @@ class Server:
         )
 
     def _refuse(self, stream: _Accepted, refusal: RefusedError) -> None:
-        log.info(
-            "connection refused",
-            client=stream.client,
-            sqlstate=refusal.fields["sqlstate"],
-            reason=refusal.reason,
-        )
+        more = self._logins.to_tell(stream.source, refusal)
+        if more is not None:
+            log.info(
+                "connection refused",
+                client=stream.client,
+                sqlstate=refusal.fields["sqlstate"],
+                reason=refusal.reason,
+                **more,
+            )
         stream.write(refusal.message)
+
+    def _dropped(self, stream: _Accepted, reason: str) -> None:
+        more = self._logins.to_tell(stream.source)
+        if more is not None:
+            log.info("connection dropped", client=stream.client, reason=reason, **more)
 
     # --- counting ---
 
     def _take_place(self, proven: Proven, config: Config) -> None:
-        if self._agents[proven.user] >= config.limits.connections_per_agent:
+        if self._agents[proven.user] >= _connections_of(proven.agent, config):
             raise RefusedError(f'too many connections for role "{proven.user}"', "53300")
         self._agents[proven.user] += 1
 
@@ -315,6 +327,11 @@ class Server:
             self._quiet.set()
 
 
+def _connections_of(agent: AgentConfig, config: Config) -> int:
+    """The most connections that ``agent`` may have."""
+    return agent.connections or config.limits.connections_per_agent
+
+
 @dataclass(frozen=True, slots=True)
 class _Terms:
     """A config with what was made of it: one connection is served by one of these from end to end."""
@@ -326,15 +343,13 @@ class _Terms:
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        listen_tls, backend_tls = config.listen.tls, config.backend.tls
-        endpoint = Endpoint(
-            config.backend.host,
-            config.backend.port,
-            backend_tls.mode,
-            tls.backend_context(backend_tls.mode, backend_tls.ca),
+        listen_tls = config.listen.tls
+        served = (
+            tls.agent_tls(listen_tls.cert, listen_tls.key, listen_tls.client_ca)
+            if listen_tls is not None
+            else None
         )
-        served = tls.agent_tls(listen_tls.cert, listen_tls.key) if listen_tls is not None else None
-        return cls(config, served, endpoint, {})
+        return cls(config, served, Endpoint.of(config.backend), {})
 
     def gate(self, policy: Policy, agent: str, catalog: WatchedCatalog, ledger: Ledger) -> Gate:
         key = (policy.source, agent, catalog.database)
@@ -386,8 +401,8 @@ class _Accepted(TransportStream):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         peer: Any = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if isinstance(peer, tuple) and peer else "local"
-        host = f"[{self.address}]" if ":" in self.address else self.address
+        self.source = str(peer[0]) if isinstance(peer, tuple) and peer else "local"
+        host = f"[{self.source}]" if ":" in self.source else self.source
         self.client = f"{host}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else "local"
         self._on_accepted(self)
 

@@ -20,6 +20,9 @@ _PAUSE_AT: Final = 64 * 1024
 """Unread bytes above which the transport is not read: more than any handshake has in one turn."""
 
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
 class StreamClosedError(Exception):
     """The other side is gone, or was cut off."""
 
@@ -45,6 +48,10 @@ class Stream(Protocol):
     @property
     def certificate(self) -> PeerCertificate | None:
         """What the other side has shown in its TLS handshake."""
+
+    @property
+    def address(self) -> Address | None:
+        """Where the other end is; None for a Unix socket."""
 
     @property
     def local(self) -> bool:
@@ -126,6 +133,10 @@ class TransportStream(asyncio.Protocol):
     @property
     def encrypted(self) -> bool:
         return self._tls is not None
+
+    @property
+    def address(self) -> Address | None:
+        return peer_address(self.transport.get_extra_info("peername"))
 
     @property
     def local(self) -> bool:
@@ -259,14 +270,19 @@ def is_local(peer: object) -> bool:
     """Whether a ``peername`` is on this machine: a Unix socket (a path) or a loopback address."""
     if isinstance(peer, str | bytes):
         return True
+    address = peer_address(peer)
+    return address is not None and address.is_loopback
+
+
+def peer_address(peer: object) -> Address | None:
+    """The IP address in a ``peername``, an IPv4 one also where it came in by IPv6; None where it has none."""
     if not isinstance(peer, tuple) or not peer:
-        return False
+        return None
     try:
         address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
     except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def tune(transport: asyncio.BaseTransport) -> None:

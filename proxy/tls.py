@@ -70,8 +70,46 @@ class PeerCertificate:
         )
 
 
-def agent_tls(certificate: Path, key: Path) -> AgentTls:
-    """What agents are served with. Raises OSError or ssl.SSLError for files that do not fit."""
+class NameKind(StrEnum):
+    """Where in a certificate a name stands: the subject's common name, or an alternative of one kind, by the
+    word that Python and OpenSSL have for it."""
+
+    COMMON_NAME = "CN"
+    DNS = "DNS"
+    URI = "URI"
+    EMAIL = "email"
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateName:
+    """A name that a verified certificate has to carry, compared whole: wildcards stand for themselves."""
+
+    kind: NameKind
+    name: str
+
+    @classmethod
+    def alternative(cls, name: str) -> Self:
+        """The subject alternative name of the kind that ``name`` looks like."""
+        if "://" in name:
+            return cls(NameKind.URI, name)
+        return cls(NameKind.EMAIL if "@" in name else NameKind.DNS, name)
+
+    def fits(self, certificate: PeerCertificate) -> bool:
+        if self.kind is NameKind.COMMON_NAME:
+            # Several could be meant for several readers.
+            return certificate.common_names == (self.name,)
+        names = [name for kind, name in certificate.alternative_names if kind == self.kind.value]
+        if self.kind is NameKind.DNS:
+            return self.name.lower() in (name.lower() for name in names)
+        return self.name in names
+
+
+def agent_tls(certificate: Path, key: Path, client_ca: Path | None = None) -> AgentTls:
+    """What agents are served with; a ``client_ca`` has them asked for a certificate that it has signed.
+
+    None has to be shown: which agents need one is for whoever authenticates them. One that does not verify
+    ends the handshake. Raises OSError or ssl.SSLError for files that do not fit.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # PostgreSQL's be-secure-openssl.c switches the same off: renegotiation and compression are old ways in,
@@ -84,6 +122,9 @@ def agent_tls(certificate: Path, key: Path) -> AgentTls:
     context.load_cert_chain(certificate, key)
     if certificate.read_bytes() != text:
         raise OSError("the certificate changed while it was read")
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.load_verify_locations(client_ca)
     return AgentTls(context, _end_point(text))
 
 
@@ -96,8 +137,11 @@ def _end_point(pem: bytes) -> bytes | None:
     return channel_binding.end_point(der)
 
 
-def backend_context(mode: TLSMode, ca: Path | None) -> ssl.SSLContext | None:
-    """The context PostgreSQL is reached with; None where it is reached in clear.
+def backend_context(
+    mode: TLSMode, ca: Path | None, own: tuple[Path, Path] | None = None
+) -> ssl.SSLContext | None:
+    """The context PostgreSQL is reached with; None where it is reached in clear. ``own`` is the certificate
+    and key to show a server that asks for one.
 
     A ``ca`` is honoured under ``require`` as well, as libpq does with a root certificate at hand: what was
     given to verify with is verified with. Without a ``ca`` the system's authorities count. Raises OSError or
@@ -118,4 +162,6 @@ def backend_context(mode: TLSMode, ca: Path | None) -> ssl.SSLContext | None:
         context.load_verify_locations(ca)
     elif verifies:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    if own is not None:
+        context.load_cert_chain(*own)
     return context

@@ -12,11 +12,12 @@ from typing import Any, Final
 import asyncpg
 
 from policy.diagnostics import printable
-from proxy import tls
+from proxy.agents import AgentConfig
 from proxy.backend import Endpoint
 from proxy.catalogs import asyncpg_tls
 from proxy.commands.terminal import Exit, Subcommands, add_format, command, painter
-from proxy.config import AgentConfig, Config, load_config
+from proxy.config import Config, load_config
+from proxy.credentials import SecretError
 from proxy.doctor import Finding, Severity, examine_config, examine_role, examine_server
 from proxy.doctor_facts import RoleFacts, ServerFacts, read_role, read_server
 
@@ -69,6 +70,9 @@ def _print(finding: Finding, options: argparse.Namespace) -> None:
         print(f"        {printable(line)}")
 
 
+_NO_ANSWER = (OSError, SecretError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
 async def _examine(config: Config, databases: list[str]) -> list[Finding]:
     findings = list(examine_config(config))
     server: ServerFacts | None = None
@@ -79,7 +83,13 @@ async def _examine(config: Config, databases: list[str]) -> list[Finding]:
         for database in sorted({*databases, *(agent.databases or ())}) or [agent.login.user]:
             try:
                 role, server = await _ask(config, agent, database)
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except (
+                OSError,
+                SecretError,
+                TimeoutError,
+                asyncpg.PostgresError,
+                asyncpg.InterfaceError,
+            ) as error:
                 findings.append(_not_looked_at(agent, f"{database}: {error or type(error).__name__}"))
                 continue
             findings += examine_role(role, agent)
@@ -93,17 +103,15 @@ def _not_looked_at(agent: AgentConfig, why: str) -> Finding:
 
 
 async def _ask(config: Config, agent: AgentConfig, database: str) -> tuple[RoleFacts, ServerFacts]:
-    backend, login = config.backend, agent.login
-    endpoint = Endpoint(
-        backend.host, backend.port, backend.tls.mode, tls.backend_context(backend.tls.mode, backend.tls.ca)
-    )
+    login, endpoint = agent.login, Endpoint.of(config.backend)
     connection: Any = await asyncpg.connect(
-        host=backend.host,
-        port=backend.port,
+        host=endpoint.host,
+        port=endpoint.port,
         user=login.user if login is not None else None,
-        password=login.password if login is not None else None,
+        password=login.password() if login is not None else None,
         database=database,
         ssl=asyncpg_tls(endpoint),
+        direct_tls=endpoint.direct,
         timeout=_CONNECT_S,
         server_settings={"application_name": "pgturnstile doctor", "default_transaction_read_only": "on"},
     )

@@ -14,8 +14,9 @@ import uvloop
 from policy.model import Access, ClassRow, FunctionRules, Limits, Pattern, Policy, RelationRules, Verdict
 from policy.model import StatementClass as C
 from proxy import handshake
+from proxy.agents import AgentConfig, Login, TrustLoopback
 from proxy.audit import ConnectionIdentity
-from proxy.config import AgentConfig, Backend, Config, Listen, Login, ServerLimits, TrustLoopback
+from proxy.config import Backend, Config, Listen, ServerLimits
 from proxy.effects import AuditEntry
 from proxy.server import Server
 from tests.support.postgres import Database

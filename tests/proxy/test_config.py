@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,23 +13,20 @@ from hypothesis import strategies as st
 
 from policy.diagnostics import Diagnostic, render
 from policy.loader import load_file
+from proxy.agents import BackendPassword, CertificateAuth, FileAuth, Login, ScramAuth, TrustLoopback
 from proxy.config import (
     Audit,
-    BackendPassword,
     BackendTls,
     Config,
     ConfigError,
     Listen,
-    Login,
-    ScramAuth,
     ServerLimits,
     Statements,
-    TrustLoopback,
     load_config,
     read_config,
 )
 from proxy.scram import Verifier
-from proxy.tls import TLSMode
+from proxy.tls import CertificateName, NameKind, TLSMode
 from tests.support.certificates import Certificates
 
 PASSWORD = "open-sesame-7"
@@ -60,18 +58,38 @@ def faults(text: str, folder: Path) -> tuple[Diagnostic, ...]:
     return caught.value.diagnostics
 
 
+def proves(verifier: Verifier, password: str) -> bool:
+    return Verifier.derive(password, verifier.salt, verifier.iterations) == verifier
+
+
 def test_every_key_of_a_full_configuration_arrives(folder: Path, certificates: Certificates) -> None:
+    pem = certificates.issue("proxy")
     config = read(
         f"""
 version: 1
 listen:
   host: 0.0.0.0
   port: 0
-  tls: {{cert: {certificates.certificate}, key: {certificates.key}, required: false}}
-backend: {{host: db.example.com, port: 5433, tls: {{mode: verify-ca, ca: {certificates.ca}}}}}
+  tls:
+    cert: {certificates.certificate}
+    key: {certificates.key}
+    client_ca: {certificates.ca}
+    required: false
+backend:
+  host: db.example.com
+  port: 5433
+  tls: {{mode: verify-ca, ca: {certificates.ca}, negotiation: direct, cert: {pem[0]}, key: {pem[1]}}}
 agents:
   one: {{auth: {{scram: "{VERIFIER}"}}, login: {{user: ro, password_file: secret}}, policy: p.yaml}}
   two: {{auth: {{password_env: BOT_PASSWORD}}, login: {{user: ro}}, databases: [shop, Other], policy: p.yaml}}
+  three:
+    auth: {{password_file: secret}}
+    login: {{user: ro}}
+    networks: [10.0.0.0/8, 192.0.2.7, "2001:db8::/32"]
+    connections: 7
+    policy: p.yaml
+  four: {{auth: {{cert: {{cn: Bot Four}}}}, login: {{user: ro}}, policy: p.yaml}}
+  five: {{auth: {{cert: {{san: "spiffe://shop/five"}}}}, login: {{user: ro}}, policy: p.yaml}}
   "*": {{auth: {{backend: password}}, policy: p.yaml}}
 catalog: {{login: {{user: reader_of_schemas, password_file: secret}}}}
 audit: {{path: logs/audit.jsonl, statements: literals_masked}}
@@ -85,19 +103,28 @@ limits:
     assert (config.listen.host, config.listen.port) == ("0.0.0.0", 0)
     assert config.listen.tls is not None
     assert (config.listen.tls.cert, config.listen.tls.required) == (certificates.certificate, False)
+    assert config.listen.tls.client_ca == certificates.ca
     assert (config.backend.host, config.backend.port) == ("db.example.com", 5433)
-    assert config.backend.tls == BackendTls(TLSMode.VERIFY_CA, certificates.ca)
-    one, two, rest = config.agents.values()
+    assert config.backend.tls == BackendTls(TLSMode.VERIFY_CA, certificates.ca, True, pem)
+    one, two, three, four, five, rest = config.agents.values()
     assert one.auth == ScramAuth(VERIFIER)
-    assert one.login == Login("ro", PASSWORD)
+    assert one.login is not None
+    assert (one.login.user, one.login.password()) == ("ro", PASSWORD)
+    assert (one.networks, one.connections) == (None, None)
+    assert isinstance(three.auth, FileAuth)
+    assert proves(three.auth.source.verifier(), PASSWORD)
+    assert three.networks == tuple(map(ip_network, ("10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32")))
+    assert three.connections == 7
+    assert four.auth == CertificateAuth(CertificateName(NameKind.COMMON_NAME, "Bot Four"))
+    assert five.auth == CertificateAuth(CertificateName(NameKind.URI, "spiffe://shop/five"))
     assert isinstance(two.auth, ScramAuth)
-    derived = two.auth.verifier
-    assert Verifier.derive("bot-secret", derived.salt, derived.iterations) == derived
+    assert proves(two.auth.verifier, "bot-secret")
     assert two.login == Login("ro", None)
     assert [two.may_use(name) for name in ("shop", "Other", "other")] == [True, True, False]
     assert one.may_use("anything")
     assert (rest.auth, rest.login) == (BackendPassword(), None)
-    assert config.catalog_login == Login("reader_of_schemas", PASSWORD)
+    assert config.catalog_login is not None
+    assert (config.catalog_login.user, config.catalog_login.password()) == ("reader_of_schemas", PASSWORD)
     assert one.policy is two.policy
     assert one.policy == load_file(folder / "p.yaml")
     assert config.policies == (one.policy,)
@@ -217,6 +244,58 @@ BROKEN = {
     ),
     "no auth": Broken("auth: {trust: loopback}, ", "", 3, "agents.bot.auth", "required"),
     "auth of a word": Broken("{trust: loopback}", "trust", 3, "agents.bot.auth", "expected a mapping"),
+    "negotiation misspelt": Broken(
+        "backend: {}", "backend: {tls: {negotiation: at-once}}", 2, "backend.tls.negotiation", "unknown value"
+    ),
+    "direct TLS that may be none": Broken(
+        "backend: {}",
+        "backend: {tls: {mode: prefer, negotiation: direct}}",
+        2,
+        "backend.tls.negotiation",
+        "cannot be done without",
+    ),
+    "own certificate without key": Broken(
+        "backend: {}", "backend: {tls: {cert: p.yaml}}", 2, "backend.tls.cert", "without key"
+    ),
+    "own key without certificate": Broken(
+        "backend: {}", "backend: {tls: {key: p.yaml}}", 2, "backend.tls.key", "without cert"
+    ),
+    "own certificate that is not shown": Broken(
+        "backend: {}",
+        "backend: {tls: {mode: disable, cert: p.yaml, key: p.yaml}}",
+        2,
+        "backend.tls.cert",
+        "would not be shown",
+    ),
+    "own certificate that is none": Broken(
+        "backend: {}",
+        "backend: {tls: {cert: p.yaml, key: p.yaml}}",
+        2,
+        "backend.tls.cert",
+        "cannot be used",
+    ),
+    "certificate nobody asks for": Broken(
+        "trust: loopback", "cert: {cn: bot}", 3, "agents.bot.auth.cert", "listen.tls.client_ca is missing"
+    ),
+    "password file of an agent absent": Broken(
+        "trust: loopback", "password_file: nowhere", 3, "agents.bot.auth.password_file", "No such file"
+    ),
+    "no network": Broken("policy:", "networks: [], policy:", 3, "agents.bot.networks", "leave the key out"),
+    "network of a word": Broken(
+        "policy:", "networks: [office], policy:", 3, "agents.bot.networks[0]", "expected a network"
+    ),
+    "network a number": Broken(
+        "policy:", "networks: [10], policy:", 3, "agents.bot.networks[0]", "expected a text"
+    ),
+    "network with bits of a host": Broken(
+        "policy:", "networks: [10.1.2.3/8], policy:", 3, "agents.bot.networks[0]", "do you mean 10.0.0.0/8?"
+    ),
+    "network not in a list": Broken(
+        "policy:", "networks: 10.0.0.0/8, policy:", 3, "agents.bot.networks", "expected a list"
+    ),
+    "an agent's connections": Broken(
+        "policy:", "connections: 0, policy:", 3, "agents.bot.connections", "1 to"
+    ),
     "two kinds of auth": Broken(
         "{trust: loopback}",
         "{trust: loopback, password_env: BOT_PASSWORD}",
@@ -341,13 +420,82 @@ def test_a_fault_is_named_at_its_place(folder: Path, case: Broken) -> None:
     assert fault.column >= 1
 
 
-def test_client_certificates_are_refused_and_not_ignored(folder: Path, certificates: Certificates) -> None:
+TLS_BROKEN = {
+    "authority that is none": ("client_ca: p.yaml", "listen.tls.client_ca", "cannot be used"),
+    "authority that is absent": ("client_ca: ca.pem", "listen.tls.client_ca", "No such file"),
+    "required of a word": ("required: always", "listen.tls.required", "true or false"),
+    "a key that is misspelt": ("client_cas: p.yaml", "listen.tls.client_cas", "unknown key"),
+}
+
+
+@pytest.mark.parametrize(("key", "path", "says"), TLS_BROKEN.values(), ids=TLS_BROKEN)
+def test_a_fault_of_the_listeners_tls(
+    folder: Path, certificates: Certificates, key: str, path: str, says: str
+) -> None:
     pem = f"cert: {certificates.certificate}, key: {certificates.key}"
 
-    (fault,) = faults(f"{BASE}listen: {{tls: {{{pem}, client_ca: {certificates.ca}}}}}", folder)
+    (fault,) = faults(f"{BASE}listen: {{tls: {{{pem}, {key}}}}}", folder)
 
-    assert (fault.path, fault.line) == ("listen.tls.client_ca", 4)
-    assert "not offered by this version" in fault.message
+    assert (fault.path, fault.line) == (path, 4)
+    assert says in fault.message
+
+
+@pytest.mark.parametrize(
+    ("cert", "path", "says"),
+    [
+        ("{}", "agents.bot.auth.cert", "exactly one of cn and san"),
+        ("{cn: a, san: b}", "agents.bot.auth.cert", "exactly one of cn and san"),
+        ("bot", "agents.bot.auth.cert", "expected a mapping"),
+        ("{cn: 7}", "agents.bot.auth.cert.cn", "in quotes"),
+        ("{san: ''}", "agents.bot.auth.cert.san", "an empty one"),
+        ("{subject: a}", "agents.bot.auth.cert.subject", "unknown key"),
+    ],
+)
+def test_a_fault_of_a_certificates_name(
+    folder: Path, certificates: Certificates, cert: str, path: str, says: str
+) -> None:
+    files = {"cert": certificates.certificate, "key": certificates.key, "client_ca": certificates.ca}
+    listen = ", ".join(f"{key}: {file}" for key, file in files.items())
+    text = BASE.replace("trust: loopback", f"cert: {cert}") + f"listen: {{tls: {{{listen}}}}}"
+
+    found = faults(text, folder)
+
+    assert (found[0].path, found[0].line) == (path, 3)
+    assert says in found[0].message
+
+
+def test_a_key_that_is_anothers(folder: Path, certificates: Certificates) -> None:
+    other = certificates.issue("another", usage="serverAuth")[1]
+
+    (fault,) = faults(f"{BASE}listen: {{tls: {{cert: {certificates.certificate}, key: {other}}}}}", folder)
+
+    assert (fault.path, "cannot be used" in fault.message) == ("listen.tls", True)
+
+
+def test_salts_stay_when_a_configuration_is_loaded_anew(folder: Path) -> None:
+    """A salt that changed with a reload would tell an agent's name from one that is made up."""
+    text = BASE.replace("trust: loopback", "password_env: BOT_PASSWORD")
+
+    first, again, other = (
+        read(text.replace("bot:", f"{name}:"), folder).agents[name].auth for name in ("bot", "bot", "bat")
+    )
+
+    assert isinstance(first, ScramAuth)
+    assert isinstance(other, ScramAuth)
+    assert first == again
+    assert first.verifier.salt != other.verifier.salt
+
+
+def test_a_login_file_is_read_when_it_is_needed(folder: Path) -> None:
+    text = BASE.replace("password_env: RO_PASSWORD", "password_file: secret")
+    login = read(text, folder).agents["bot"].login
+    assert login is not None
+    assert login.password() == PASSWORD
+
+    (folder / "new").write_text("rotated", encoding="utf-8")
+    (folder / "new").rename(folder / "secret")
+
+    assert login.password() == "rotated"
 
 
 def test_a_policys_faults_come_with_the_configurations(folder: Path) -> None:

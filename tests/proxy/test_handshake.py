@@ -7,6 +7,8 @@ import contextlib
 import ssl
 import struct
 from collections.abc import Awaitable, Callable, Mapping
+from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +17,23 @@ from hypothesis import strategies as st
 
 from policy.model import Access, Limits, Mode, Policy, SettingRules
 from proxy import backend, handshake, scram
+from proxy.agents import (
+    AgentConfig,
+    Auth,
+    BackendPassword,
+    CertificateAuth,
+    FileAuth,
+    Login,
+    ScramAuth,
+    TrustLoopback,
+)
 from proxy.backend import BackendError, BackendSession, Endpoint
-from proxy.config import AgentConfig, Auth, BackendPassword, Config, Listen, Login, ScramAuth, TrustLoopback
 from proxy.config import Backend as BackendConfig
-from proxy.handshake import Proven, RefusedError
+from proxy.config import Config, Listen
+from proxy.credentials import PasswordFile, VerifierFile
+from proxy.handshake import DisprovedError, Proven, RefusedError
 from proxy.stream import StreamClosedError
-from proxy.tls import AgentTls
+from proxy.tls import AgentTls, CertificateName, NameKind, PeerCertificate
 from proxy.wire import authentication, startup
 from proxy.wire.backend import decode_fields, encode_ready
 from proxy.wire.startup import CancelRequest, NotPostgresError, StartupPacket
@@ -284,12 +297,23 @@ def test_any_bytes_end_in_a_documented_way(chunks: list[bytes]) -> None:
 
 
 def authenticate(
-    script: Script, raw: bytes, config: Config = CONFIG, *, local: bool = True, encrypted: bool = False
+    script: Script,
+    raw: bytes,
+    config: Config = CONFIG,
+    *,
+    local: bool = True,
+    encrypted: bool = False,
+    certificate: PeerCertificate | None = None,
 ) -> Proven:
     read = startup.decode(raw[4:])
     assert isinstance(read, StartupPacket)
+
+    async def ours(stream: MemoryStream) -> Proven:
+        stream.certificate = certificate
+        return await handshake.authenticate(stream, read, config, SECRET, TLS)
+
     return run_both(
-        lambda stream: handshake.authenticate(stream, read, config, SECRET, TLS),
+        ours,
         script,
         local=local,
         encrypted=encrypted,
@@ -384,6 +408,84 @@ def test_unknown_and_known_agents_fail_alike(user: str, reason: str, local: bool
         "message": f'password authentication failed for user "{user}"',
     }
     assert reason in refusal.reason
+
+
+def test_a_password_from_a_file_is_the_one_of_the_moment(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("secret\n")
+    config = with_agent(agent("bot", FileAuth(VerifierFile(PasswordFile(file), "bot"))))
+    assert authenticate(with_scram("secret"), packet(), config).user == "bot"
+    file.write_text("changed since\n")
+    with pytest.raises(DisprovedError):
+        authenticate(with_scram("secret"), packet(), config)
+    assert authenticate(with_scram("changed since"), packet(), config).user == "bot"
+    file.unlink()
+    with pytest.raises(DisprovedError) as caught:
+        authenticate(with_scram("changed since"), packet(), config)
+    assert caught.value.fields["message"] == 'password authentication failed for user "bot"'
+    assert caught.value.reason == "agent's password: the file cannot be read: No such file or directory"
+
+
+def with_agent(one: AgentConfig) -> Config:
+    return Config("", Listen(), BackendConfig(), {one.name: one})
+
+
+NAME = CertificateName(NameKind.COMMON_NAME, "Bot")
+
+
+@pytest.mark.parametrize(
+    ("shown", "sqlstate"),
+    [
+        (PeerCertificate(b"", ("Bot",)), None),
+        (PeerCertificate(b"", ("bot",)), "28000"),
+        (PeerCertificate(b"", ("Bot", "Other")), "28000"),
+        (PeerCertificate(b""), "28000"),
+        (PeerCertificate(b"", (), (("DNS", "Bot"),)), "28000"),
+        (None, "28P01"),
+    ],
+    ids=["fits", "another case", "two names", "not verified", "in another place", "none shown"],
+)
+def test_a_certificate_with_the_agents_name(shown: PeerCertificate | None, sqlstate: str | None) -> None:
+    config = with_agent(agent("bot", CertificateAuth(NAME)))
+    script = with_scram("guess") if shown is None else waits_for_ok
+    if sqlstate is None:
+        assert authenticate(script, packet(), config, encrypted=True, certificate=shown).user == "bot"
+        return
+    with pytest.raises(DisprovedError) as caught:
+        authenticate(script, packet(), config, encrypted=True, certificate=shown)
+    assert caught.value.fields["sqlstate"] == sqlstate
+
+
+async def waits_for_ok(stream: MemoryStream) -> None:
+    with contextlib.suppress(StreamClosedError):
+        assert await read_message(stream) == (b"R", b"\0\0\0\0")
+
+
+@pytest.mark.parametrize(
+    "auth", [ScramAuth(VERIFIER), TrustLoopback(), BackendPassword(), CertificateAuth(NAME)]
+)
+def test_from_elsewhere_every_agent_is_an_unknown_one(auth: Auth) -> None:
+    """The right password, certificate or loopback address does not help, and shows no difference."""
+    networks = (ip_network("10.0.0.0/8"), ip_network("2001:db8::/32"))
+    login = None if isinstance(auth, BackendPassword) else LOGIN
+    config = with_agent(agent("bot", auth, login, networks=networks))
+    with pytest.raises(DisprovedError) as caught:
+        authenticate(
+            with_scram("secret"), packet(), config, certificate=PeerCertificate(b"", ("Bot",)), encrypted=True
+        )
+    assert caught.value.fields["message"] == 'password authentication failed for user "bot"'
+    assert caught.value.reason == "agent may not come from this address"
+
+
+@pytest.mark.parametrize(
+    ("address", "welcome"),
+    [("10.1.2.3", True), ("11.0.0.1", False), ("2001:db8::7", True), ("2001:db9::7", False), (None, False)],
+)
+def test_the_address_decides(address: str | None, welcome: bool) -> None:
+    networks = (ip_network("10.0.0.0/8"), ip_network("2001:db8::/32"))
+    given = agent("bot", TrustLoopback(), networks=networks)
+    assert given.may_come_from(None if address is None else ip_address(address)) is welcome
+    assert agent("bot", TrustLoopback()).may_come_from(None if address is None else ip_address(address))
 
 
 def test_an_unknown_agent_is_asked_with_the_same_salt_each_time() -> None:

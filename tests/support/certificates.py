@@ -19,11 +19,18 @@ class Certificates:
     key: Path
 
     def issue(
-        self, name: str, *, subject: str | None = None, alternatives: str = "", usage: str = "clientAuth"
+        self,
+        name: str,
+        *,
+        subject: str | None = None,
+        alternatives: str = "",
+        usage: str = "clientAuth",
+        days: int = 30,
     ) -> tuple[Path, Path]:
         """Certificate and key of ``subject`` (default: CN=``name``), signed by the authority.
 
-        ``alternatives`` is openssl's subjectAltName. The files are called ``name``.
+        ``alternatives`` is openssl's subjectAltName; ``days`` below 0 have passed since it expired. The files
+        are called ``name``.
         """
         return _issue(
             self.ca,
@@ -32,6 +39,7 @@ class Certificates:
             subject=subject or f"/CN={name}",
             alternatives=alternatives,
             usage=usage,
+            days=days,
         )
 
 
@@ -59,7 +67,7 @@ _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc")
 
 
 def _issue(
-    ca: Path, ca_key: Path, name: str, *, subject: str, alternatives: str, usage: str
+    ca: Path, ca_key: Path, name: str, *, subject: str, alternatives: str, usage: str, days: int = 30
 ) -> tuple[Path, Path]:
     certificate, key, request, extensions = (
         ca.with_name(f"{name}.{ending}") for ending in ("crt", "key", "csr", "ext")
@@ -70,7 +78,7 @@ def _issue(
     _openssl("req", *_CURVE, "-subj", subject, "-keyout", key, "-out", request)
     _openssl(
         *("x509", "-req", "-in", request, "-CA", ca, "-CAkey", ca_key, "-CAcreateserial"),
-        *("-days", "30", "-extfile", extensions, "-out", certificate),
+        *("-days", str(days), "-extfile", extensions, "-out", certificate),
     )
     return certificate, key
 

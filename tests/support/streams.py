@@ -7,9 +7,10 @@ import contextlib
 import ssl
 import struct
 from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
 from typing import TypeVar
 
-from proxy.stream import Stream, StreamClosedError
+from proxy.stream import Address, Stream, StreamClosedError
 from proxy.tls import PeerCertificate
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ class MemoryStream:
         self.hello = b""
         self.alpn: str | None = "postgresql"
         self.certificate: PeerCertificate | None = None
+        self.address: Address | None = ip_address("127.0.0.1" if local else "192.0.2.7")
         self._arrived = bytearray()
         self._change = asyncio.Event()
 
