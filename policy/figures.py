@@ -78,7 +78,8 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A table lock that running the plan takes. ``rows`` are those read, or for the stronger modes locked."""
+    """A table lock that running the plan takes. ``rows`` are those read, or for the stronger modes locked:
+    each once, however often it is."""
 
     schema: str | None
     relation: str
@@ -108,7 +109,7 @@ def figures(plan: Plan, relations: Relations | None, under_limit_full: bool = Fa
         result_rows=sum(root.rows for root in plan.roots),
         result_bytes=sum(root.rows * root.width for root in plan.roots),
         total=sum(root.total for root in plan.roots),
-        locks=_locks(nodes),
+        locks=_locks(nodes, relations),
     )
 
 
@@ -231,7 +232,19 @@ def _scanned(
     return max(run_rows, (node.total - node.startup) / row_cost), SizeSource.COST, unknown
 
 
-def _locks(nodes: tuple[Figure, ...]) -> tuple[Lock, ...]:
+def _touched(figure: Figure, relations: Relations | None) -> float:
+    """The rows of its relation that a scan returns, one that is read again and again counted once."""
+    if figure.scanned is not None:
+        return min(figure.rows, figure.scanned)
+    node = figure.node
+    known = relations.relation(node.schema or "", node.relation or "") if relations is not None else None
+    if known is None or known.rows < 0:
+        return figure.rows
+    # The catalog counted some time ago: no less than one run of the plan takes for certain.
+    return min(figure.rows, max(known.rows, figure.rows / figure.runs))
+
+
+def _locks(nodes: tuple[Figure, ...], relations: Relations | None) -> tuple[Lock, ...]:
     """The strongest lock of each relation, those written first."""
     locks: dict[tuple[str | None, str], Lock] = {}
 
@@ -250,5 +263,5 @@ def _locks(nodes: tuple[Figure, ...]) -> tuple[Lock, ...]:
             for below in figure.node.walk():
                 take(below, LockMode.ROW_SHARE, figure.rows)
         else:
-            take(figure.node, LockMode.ACCESS_SHARE, figure.rows)
+            take(figure.node, LockMode.ACCESS_SHARE, _touched(figure, relations))
     return tuple(sorted(locks.values(), key=lambda lock: -_STRENGTH[lock.mode]))

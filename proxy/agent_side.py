@@ -143,6 +143,7 @@ class AgentSide:
         if self._must_hold(ruling, counted, simple=True):
             write = HeldWrite(self._c, ruling, entry, counted)
             return write.query(told, () if ruling.plain else self._apply(ruling))
+        self._c.written = None
         self._c.pipeline_open = False
         self._c.segment_reads = True
         reply = Reply(Owed.QUERY, entry, ruling=ruling, notice=told)
@@ -204,6 +205,12 @@ class AgentSide:
         self._c.segment_reads = True
         return wire.simple_query(self._c.refused_text)
 
+    def _await_sync_point(self) -> None:
+        """Wait until a Sync of ours would end nothing: see ``Prices.price_bind``."""
+        queue = self._c.replies.queue
+        if queue and not self._c.names.bound_here:
+            raise NotYetError(Unanswered(queue, queue[-1]), flush=True)
+
     def _on_parse(self, data: bytes, body: int, end: int) -> bytes | None:
         self._c.pipeline_open = True
         message = frontend.decode_parse(data[body:end])
@@ -236,6 +243,8 @@ class AgentSide:
             # Prepared nowhere that we saw: the server has no such statement, and says so itself.
             self._c.replies.owe(Reply(Owed.BIND, must_fail=True))
             return None
+        if prepared.ruling.declares:
+            self._await_sync_point()
         types = prepared.types
         fresh = self._again(prepared.ruling)
         if self._c.limited is not None and not self._binds_at_once(fresh, types):
@@ -315,6 +324,7 @@ class AgentSide:
             write = HeldWrite(self._c, ruling, entry, counted)
             frame = data[self._c.agent_frames.start : end]
             return write.execute(frame, portal, () if ruling.plain else self._apply(ruling))
+        self._c.written = None
         reply = Reply(Owed.EXECUTE, entry, ruling=ruling)
         if self._c.owe(reply):
             if not ruling.plain:

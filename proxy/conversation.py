@@ -148,6 +148,9 @@ class Conversation:
         """The last result forwarded that may yet go over a limit."""
         self.segment_reads = True
         """False where something forwarded since the last Sync or Query outlasts its transaction."""
+        self.written: int | None = None
+        """Rows that the server's counters had at the end of the last held write; None where anything else may
+        have written since, or its transaction has ended."""
         self.muted = False
         """True from a result over its limit, which the server completed, up to its Sync: to the agent all
         that was forwarded behind it has failed with it."""

@@ -147,6 +147,11 @@ class Names:
         """A Sync or a Query was forwarded: what follows runs whether or not what was before failed."""
         self._segment += 1
 
+    @property
+    def bound_here(self) -> bool:
+        """Whether a portal was bound since the last Sync or Query, or is yet to be closed."""
+        return any(change.segment == self._segment for change in self._portals.values())
+
     def statement(self, name: bytes) -> Prepared | None:
         """What was prepared under ``name``, and may be there still."""
         found = self._statements.get(name)

@@ -114,10 +114,18 @@ class Prices:
         return error
 
     def price_bind(self, bound: Bound, ruling: Ruling) -> bytes:
-        """Hold the Bind and ask what its statement would cost with its values."""
+        """Hold the Bind and ask what its statement would cost with its values.
+
+        Before a DECLARE the question ends with a Sync, where nothing was bound that this would drop: behind a
+        statement of the same implicit transaction PostgreSQL lets DECLARE pass, which it refuses by itself.
+        """
         entry = self._c.entry(ruling, "extended")
         return self._ask_bind(
-            _text(ruling), bound, lambda answer: self._bind_priced(bound, ruling, entry, answer), EXPLAIN_S
+            _text(ruling),
+            bound,
+            lambda answer: self._bind_priced(bound, ruling, entry, answer),
+            EXPLAIN_S,
+            sync=ruling.declares and not self._c.names.bound_here,
         )
 
     def _bind_priced(self, bound: Bound, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
@@ -165,11 +173,16 @@ class Prices:
         return self._failure(ruling, entry, answer, "extended", statement, of_price=of_price)
 
     def _ask_bind(
-        self, text: str, bound: Bound, done: Callable[[Answer], bytes], limit_s: float | None = None
+        self,
+        text: str,
+        bound: Bound,
+        done: Callable[[Answer], bytes],
+        limit_s: float | None = None,
+        *,
+        sync: bool = False,
     ) -> bytes:
-        asked = ask_for_bind(
-            text, bound.types, bound.frame[HEADER:], bound.message.statement, self._c.question_name
-        )
+        statement, name = bound.message.statement, self._c.question_name
+        asked = ask_for_bind(text, bound.types, bound.frame[HEADER:], statement, name, sync=sync)
         return self._ask(asked, done, limit_s)
 
     def _ask(self, asked: Asked, done: Callable[[Answer], bytes], limit_s: float | None = None) -> bytes:

@@ -35,12 +35,14 @@ def ask_for_query(text: str, *, sync: bool) -> Asked:
     return Asked(messages + wire.SYNC, (*owed, Owed.SYNC)) if sync else Asked(messages + wire.FLUSH, owed)
 
 
-def ask_for_bind(text: str, types: tuple[int, ...], bind: bytes, statement: bytes, reserved: bytes) -> Asked:
+def ask_for_bind(
+    text: str, types: tuple[int, ...], bind: bytes, statement: bytes, reserved: bytes, *, sync: bool = False
+) -> Asked:
     """The question about a Bind whose body is ``bind`` and whose statement had ``types``.
 
     The portal is the agent's own, which its Bind is about to make: an error then names it as the Bind's own
     would. ``reserved`` is a statement name that no agent can know. It is closed beforehand as well: a
-    question that failed has left it behind.
+    question that failed has left it behind. ``sync`` ends the implicit transaction that the question began.
     """
     portal, _, rest = bind.partition(b"\0")
     values = rest[len(statement) + 1 :]
@@ -55,7 +57,9 @@ def ask_for_bind(text: str, types: tuple[int, ...], bind: bytes, statement: byte
     if portal:
         messages.append(wire.close_message(b"P", portal))
         owed.append(Owed.CLOSE)
-    return Asked(b"".join([*messages, wire.FLUSH]), tuple(owed))
+    if sync:
+        owed.append(Owed.SYNC)
+    return Asked(b"".join([*messages, wire.SYNC if sync else wire.FLUSH]), tuple(owed))
 
 
 def as_own_error(body: bytes, offset: int | None, reserved: bytes, statement: bytes = b"") -> dict[str, str]:

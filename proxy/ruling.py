@@ -53,8 +53,8 @@ class Ruling:
     ``text`` is what was judged and ``names`` the search paths, and catalog, it was judged under. ``alters``
     is True where running it may change the schema that later names are looked up in; ``doubtful`` where it is
     refused for what the catalog lacks, which may have been made since it was read. ``plain`` is True when
-    forwarding the statement changes nothing the session keeps track of. ``executes`` are the names SQL
-    EXECUTE runs; ``actions`` what the statement does to the session's names; ``paths`` the settings of
+    forwarding the statement changes nothing the session keeps track of. ``declares`` that it opens a cursor
+    which needs a transaction around it. ``executes`` are the names SQL EXECUTE runs; ``actions`` what the statement does to the session's names; ``paths`` the settings of
     search_path it makes, ``resets_path`` that it puts the path back to its start. ``priced`` says that
     there is a ``question`` to ask about its price, ``count`` what to ask about the rows it would write;
     ``prices`` are those that hold whatever values are bound, by the types of the parameters. ``running`` is
@@ -69,6 +69,7 @@ class Ruling:
         "copies",
         "count",
         "decision",
+        "declares",
         "doubtful",
         "executes",
         "names",
@@ -107,6 +108,7 @@ class Ruling:
         self.running = running(decision.query)
         self.alters = any(not f.classes.isdisjoint(_ALTERING) for f in facts)
         self.actions: tuple[SessionRef, ...] = tuple(ref for f in facts for ref in _top_level(f))
+        self.declares = any(ref.action is SessionAction.DECLARE and not ref.hold for ref in self.actions)
         self.executes: tuple[str, ...] = tuple(
             ref.name
             for f in facts
@@ -155,6 +157,7 @@ class LiftedRuling(Ruling):
         self.running = like.running
         self.alters = like.alters
         self.actions = like.actions
+        self.declares = like.declares
         self.executes = like.executes
         self.paths = like.paths
         self.resets_path = like.resets_path

@@ -223,6 +223,8 @@ class ServerSide:
     def _on_ready(self, data: bytes, head: Reply | None) -> bytes | None:
         queue = self._c.replies.queue
         self._c.status = data[self._c.server_frames.body : self._c.server_frames.end]
+        if self._c.status != b"T":
+            self._c.written = None
         if head is None or head.kind not in (Owed.QUERY, Owed.SYNC):
             raise LookupError("ReadyForQuery before its Sync")
         if head.rejection and not head.failed:

@@ -6,7 +6,9 @@ extended equivalent, so that the commit waits for a Sync of ours in every state 
 
 What counts is what was written: the server's own counters of the transaction, before and after, or what the
 command tag says, whichever is more. Writing CTEs, cascades and triggers show in the first alone, and the
-first shows nothing where ``track_counts`` is off. The counters are asked in the statement's own round trip.
+first shows nothing where ``track_counts`` is off. The counters are asked in the statement's own round trip,
+and before it only where something may have written since they were asked last: what a transaction begins with
+is not zero, because the server adds its counters up between transactions, and not always.
 
 Source: PostgreSQL documentation, "Extended Query"; pg_stat_xact_user_tables in "The Cumulative Statistics
 System".
@@ -55,6 +57,7 @@ class HeldWrite:
         self._counts = conversation.limits is not None and conversation.limits.affected_rows is not None
         self._simple = False
         self._meter: Meter | None = None
+        self._prepared = False
         self._before = 0
         self._written = 0
         self._suspended = False
@@ -106,17 +109,32 @@ class HeldWrite:
     def _count_before(self) -> bytes:
         if not self._counts:
             return b""
+        known = self._known()
+        if known is not None:
+            self._before = known
+            return b""
+        self._prepared = True
         name = self._c.count_name
         self._ask(self._counted_before, (Owed.CLOSE, Owed.PARSE, Owed.BIND, Owed.EXECUTE, Owed.CLOSE))
-        # Closed beforehand as well: a count that failed has left it behind.
-        return wire.close_message(b"S", name) + wire.parse_message(name, _COUNT) + _ask_once(name)
+        return _prepare(name) + _ask_once(name)
+
+    def _known(self) -> int | None:
+        """What was written before it in its transaction; None where the counters are to be asked.
+
+        Behind a Sync or Query that is not answered yet another transaction may have begun.
+        """
+        if any(reply.kind in (Owed.QUERY, Owed.SYNC) for reply in self._c.replies.queue):
+            return None
+        return self._c.written
 
     def _count_after(self) -> bytes:
         if not self._counts:
             return b""
         name = self._c.count_name
-        self._ask(self._counted_after, (Owed.BIND, Owed.EXECUTE, Owed.CLOSE, Owed.CLOSE))
-        return _ask_once(name) + wire.close_message(b"S", name)
+        preparing = () if self._prepared else (Owed.CLOSE, Owed.PARSE)
+        self._ask(self._counted_after, (*preparing, Owed.BIND, Owed.EXECUTE, Owed.CLOSE, Owed.CLOSE))
+        opening = b"" if self._prepared else _prepare(name)
+        return opening + _ask_once(name) + wire.close_message(b"S", name)
 
     def _ask(self, done: Callable[[Answer], bytes], owed: tuple[Owed, ...]) -> None:
         exchange = Exchange(done)
@@ -134,6 +152,7 @@ class HeldWrite:
     def dropped(self, *, failed: bool) -> None:
         """It will not end: it has ``failed`` itself, or the server reads past it."""
         self._c.waiting = None
+        self._c.written = None
         if not failed:
             self._c.record_unknown(self.entry)
             return
@@ -158,7 +177,8 @@ class HeldWrite:
             return self._broken(answer.error)
         if answer.skipped:
             return DROP
-        self._written = read_number(answer) - self._before
+        self._c.written = read_number(answer)
+        self._written = self._c.written - self._before
         return self._verdict()
 
     def _broken(self, body: bytes) -> bytes:
@@ -226,6 +246,11 @@ class HeldWrite:
             self._c.late_sync = True
         else:
             self._c.forward(wire.SYNC)
+
+
+def _prepare(name: bytes) -> bytes:
+    """Closed beforehand as well: a count that failed has left it behind."""
+    return wire.close_message(b"S", name) + wire.parse_message(name, _COUNT)
 
 
 def _ask_once(name: bytes) -> bytes:

@@ -13,7 +13,7 @@ import pytest
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from tests.support.libpq import Agent, field, rows
+from tests.support.libpq import Agent, field, outcome, rows
 from tests.support.postgres import Database, Server, Step
 from tests.support.proxy import READER, WRITER, RunningProxy, run_proxy
 
@@ -211,6 +211,47 @@ def test_cursors_copies_and_prepared_statements_are_priced(agent: Agent, priced:
     with psycopg.connect(**priced.parameters("priced-writer"), autocommit=True) as connection:
         copied = connection.pgconn.exec_(f"COPY ({CROSS}) TO STDOUT".encode())
         assert field(copied, "SQLSTATE") == "54001"
+
+
+DECLARE = "DECLARE c CURSOR FOR SELECT id FROM orders WHERE id < 4"
+
+
+@both
+def test_a_cursor_outside_a_transaction_is_postgresqls_to_refuse(agent: Agent, extended: bool) -> None:
+    """Behind a question of ours in the same implicit transaction it would not be."""
+    result = agent.run(DECLARE, extended)
+    assert field(result, "SQLSTATE") == "25P01"
+    assert agent.status == "IDLE"
+    assert field(agent.run(f"DECLARE c CURSOR FOR {CROSS}", extended), "SQLSTATE") == "54001"
+    agent.run("BEGIN", extended)
+    assert agent.run(DECLARE, extended).status == pq.ExecStatus.COMMAND_OK
+    assert rows(agent.run("FETCH ALL c", extended)) == [["1"], ["2"], ["3"]]
+    agent.run("ROLLBACK", extended)
+    assert agent.run(DECLARE.replace("FOR", "WITH HOLD FOR"), extended).status == pq.ExecStatus.COMMAND_OK
+    assert rows(agent.run("FETCH ALL c", extended)) == [["1"], ["2"], ["3"]]
+    assert agent.status == "IDLE"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        [DECLARE],
+        ["SELECT 1", DECLARE, "FETCH ALL c"],
+        ["BEGIN", DECLARE, "SYNC", "FETCH ALL c"],
+        ["SELECT nope FROM orders", DECLARE],
+        [DECLARE.replace("id <", "nope <"), "SELECT 1"],
+        ["BEGIN", "SELECT 1/0 FROM orders", "SYNC", DECLARE, "SYNC", "ROLLBACK"],
+    ],
+)
+def test_a_cursor_in_a_pipeline_is_as_it_is_without_a_price(
+    agent: Agent, priced: RunningProxy, statements: list[str]
+) -> None:
+    """Majors differ in what they take for a transaction: the server itself says what is right."""
+    with psycopg.connect(priced.database.dsn(), autocommit=True) as connection:
+        direct = Agent(connection)
+        expected = [outcome(result) for result in direct.pipeline(statements)]
+        assert [outcome(result) for result in agent.pipeline(statements)] == expected
+        assert agent.status == direct.status
 
 
 def test_what_runs_is_what_the_server_says_runs(database: Database, tmp_path: Path) -> None:

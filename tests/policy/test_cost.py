@@ -257,7 +257,7 @@ class TestJudge:
             "limit": "max_total_cost",
             "node": "Nested Loop",
             "relation": None,
-            "locks": [{"relation": "public.order_items", "mode": "AccessShareLock", "rows": 16008001}],
+            "locks": [{"relation": "public.order_items", "mode": "AccessShareLock", "rows": 4001}],
         }
         json.dumps(verdict.cost)
 

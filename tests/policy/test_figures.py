@@ -136,6 +136,27 @@ def test_the_locks_of_a_writing_cte() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("inner", "catalog", "rows"),
+    [
+        (scan(7), None, 7),
+        (scan(7, 225, conditions=(("Filter", "x"),)), Rows(2_000), 350),
+        (scan(7, 225, conditions=(("Filter", "x"),)), Rows(200), 200),
+        (node("Index Scan", 8, 4, relation="orders", schema="public"), None, 200),
+        (node("Index Scan", 8, 4, relation="orders", schema="public"), Rows(90), 90),
+        (node("Index Scan", 8, 4, relation="orders", schema="public"), Rows(2), 4),
+        (node("Index Scan", 8, 4, relation="orders", schema="public"), Rows(-1), 200),
+    ],
+)
+def test_a_row_that_is_read_again_and_again_is_locked_once(
+    inner: Node, catalog: Rows | None, rows: float
+) -> None:
+    outer = replace(node("Function Scan", 1, 50), role="Outer")
+    loop = node("Nested Loop", 900, 50, outer, replace(inner, role="Inner"))
+    (lock,) = of(loop, catalog=catalog).locks
+    assert lock.rows == rows
+
+
 def test_rows_that_are_locked() -> None:
     (lock,) = of(node("LockRows", 50, 20, scan(20))).locks
     assert (lock.mode, lock.rows) == (LockMode.ROW_SHARE, 20)

@@ -329,6 +329,12 @@ def counts(before: int, after: int, answer: bytes) -> tuple[bytes, bytes]:
     return asked_before, answer + asked_after
 
 
+def recount(after: int, answer: bytes) -> bytes:
+    """The same where the counters need not be asked before."""
+    counted = CLOSED + PARSED + BOUND + row(b"%d" % after) + complete("SELECT 1") + CLOSED * 2
+    return answer + counted
+
+
 def carried_out(before: int, after: int, answer: bytes = TAG, described: bytes = NO_DATA) -> bytes:
     return PARSED + BOUND + described + b"".join(counts(before, after, answer))
 
@@ -448,14 +454,64 @@ def test_a_write_is_counted_once_however_its_rows_are_fetched() -> None:
             ("F", parse(returning) + bind() + execute(rows=1)),
             ("B", PARSED + BOUND + b"".join(counts(5, 8, ROW + message("s")))),
             ("F", execute(rows=1)),
-            ("B", b"".join(counts(8, 8, ROW + message("s")))),
+            ("B", recount(8, ROW + message("s"))),
             ("F", execute() + SYNC),
-            ("B", b"".join(counts(8, 8, ROW + TAG))),
+            ("B", recount(8, ROW + TAG)),
             ("B", ready()),
         ],
         subject=subject,
     )
     assert played.kinds == "12DsDsDCZ"
+
+
+FIRST = "PBD" + "CPBEC" + "E" + "BECC" + "H" + "CCS"
+AGAIN = "PBD" + "E" + "CPBECC" + "H" + "CCS"
+
+
+@pytest.mark.parametrize(
+    ("between", "answered", "status", "asked"),
+    [
+        (b"", b"", "T", AGAIN),
+        (b"", b"", "I", FIRST),
+        (query("SAVEPOINT s"), complete("SAVEPOINT") + ready("T"), "T", "Q" + FIRST),
+        (query("SELECT 1"), DESCRIPTION + complete("SELECT 0") + ready("T"), "T", "Q" + FIRST),
+        (query("SELECT nope"), error("42703") + ready("E"), "T", "Q" + FIRST),
+        (run("SELECT 1") + SYNC, ANSWER + complete("SELECT 0") + ready("T"), "T", "PBDES" + FIRST),
+    ],
+)
+def test_what_was_written_before_is_asked_where_it_is_not_known(
+    between: bytes, answered: bytes, status: str, asked: str
+) -> None:
+    subject = start()
+    play([("F", query(WRITE)), ("B", carried_out(40, 43) + CLOSED * 2 + ready(status))], subject=subject)
+    played = play([("F", between), ("B", answered), ("F", query(WRITE))], subject=subject)
+    carried = carried_out(50, 53) if asked.endswith(FIRST) else PARSED + BOUND + NO_DATA + recount(46, TAG)
+    played.take(subject.from_backend(carried + CLOSED * 2 + ready(status)))
+    assert played.sent == asked
+    assert played.kinds.endswith("CZ")
+
+
+def test_what_the_same_transaction_wrote_before_does_not_count() -> None:
+    """Three rows of each statement's own, of a limit of three; then four."""
+    subject = start()
+    play([("F", query(WRITE)), ("B", carried_out(40, 43) + CLOSED * 2 + ready("T"))], subject=subject)
+    again = PARSED + BOUND + NO_DATA
+    played = play(
+        [("F", query(WRITE)), ("B", again + recount(46, TAG) + CLOSED * 2 + ready("T"))], subject=subject
+    )
+    assert played.kinds == "CZ"
+    played = play([("F", query(WRITE)), ("B", again + recount(50, TAG))], subject=subject)
+    assert played.to_backend.endswith(UNBINDABLE + SYNC)
+
+
+def test_behind_a_sync_that_is_not_answered_another_transaction_may_have_begun() -> None:
+    subject = start()
+    write = parse(WRITE) + bind() + execute() + SYNC
+    played = play([("F", write + write), ("B", PARSED + BOUND + b"".join(counts(40, 43, TAG)))], 0, subject)
+    assert played.sent == "PB" + "CPBEC" + "E" + "BECC" + "H" + "S" + "PB" + "CPBEC" + "E" + "BECC" + "H"
+    played.take(subject.from_backend(ready() + PARSED + BOUND + b"".join(counts(0, 3, TAG))))
+    played.take(subject.from_backend(ready()))
+    assert played.kinds == "12CZ12CZ"
 
 
 COPY = "COPY orders (id) FROM STDIN"
@@ -511,10 +567,10 @@ def test_a_query_behind_a_write_in_an_open_pipeline_is_not_committed_before_its_
         [("F", write), ("B", PARSED + BOUND + b"".join(counts(0, 1, complete("UPDATE 1"))))], 0, subject
     )
     played.take(subject.from_frontend(query(READ)))
-    assert played.sent.endswith("PBD" + "CPBEC" + "E" + "BECC" + "H")
-    played.take(subject.from_backend(ANSWER + counts(1, 1, b"")[0] + ROW * 3 + complete("SELECT 3")))
+    assert played.sent.endswith("PBD" + "E" + "CPBECC" + "H")
+    played.take(subject.from_backend(ANSWER + ROW * 3 + complete("SELECT 3")))
     assert played.cancels == 1
-    played.take(subject.from_backend(counts(1, 1, b"")[1]))
+    played.take(subject.from_backend(recount(1, b"")))
     assert played.to_backend.endswith(UNBINDABLE + SYNC)
     played.take(subject.from_backend(error("26000") + ready()))
     assert played.kinds == "12C" + "TDDEZ"
