@@ -54,11 +54,11 @@ class Ruling:
     is True where running it may change the schema that later names are looked up in; ``doubtful`` where it is
     refused for what the catalog lacks, which may have been made since it was read. ``plain`` is True when
     forwarding the statement changes nothing the session keeps track of. ``declares`` that it opens a cursor
-    which needs a transaction around it. ``executes`` are the names SQL EXECUTE runs; ``actions`` what the statement does to the session's names; ``paths`` the settings of
-    search_path it makes, ``resets_path`` that it puts the path back to its start. ``priced`` says that
-    there is a ``question`` to ask about its price, ``count`` what to ask about the rows it would write;
-    ``prices`` are those that hold whatever values are bound, by the types of the parameters. ``running`` is
-    what it does to rows.
+    which needs a transaction around it. ``executes`` are the names SQL EXECUTE runs; ``actions`` what the
+    statement does to the session's names; ``paths`` the settings of search_path it makes, ``resets_path``
+    that it puts the path back to its start. ``priced`` says that there is a ``question`` to ask about its
+    price, ``count`` what to ask about the rows it would write; ``prices`` are those that hold whatever values
+    are bound, by the types of the parameters. ``running`` is what it does to rows.
     """
 
     __slots__ = (
