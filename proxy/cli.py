@@ -57,7 +57,10 @@ def configure_logging(stream: TextIO, *, as_json: bool, least: int = logging.INF
     if as_json:
         renderer = structlog.processors.JSONRenderer()
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=wants_colour(stream))
+        # The default formatter shows local variables where rich is installed, and some of them are passwords.
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=wants_colour(stream), exception_formatter=structlog.dev.plain_traceback
+        )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -198,7 +198,7 @@ class TransportStream(asyncio.Protocol):
                 # The task's first step has put the TLS protocol in place and asked the loop to tell it of its
                 # transport, then to read on. This is asked for next: nothing is read before it is done.
                 await asyncio.sleep(0)
-                loop.call_soon(_feed, plain.get_protocol(), early)
+                loop.call_soon(_feed, plain, early)
             transport = await starting
         except ssl.SSLError as error:
             self.abort()
@@ -255,10 +255,10 @@ class TransportStream(asyncio.Protocol):
             self._waiter.set_result(None)
 
 
-def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
-    """Have a BufferedProtocol, as both loops' TLS protocols are, receive ``data``."""
-    receiver = cast("asyncio.BufferedProtocol", protocol)
-    while data:
+def _feed(transport: asyncio.Transport, data: bytes) -> None:
+    """Have the BufferedProtocol of ``transport``, as both loops' TLS protocols are, receive ``data``."""
+    receiver = cast("asyncio.BufferedProtocol", transport.get_protocol())
+    while data and not transport.is_closing():
         buffer = memoryview(receiver.get_buffer(len(data)))
         size = min(len(buffer), len(data))
         buffer[:size] = data[:size]

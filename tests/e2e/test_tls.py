@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pg8000.dbapi
@@ -19,6 +20,7 @@ import pytest
 
 from proxy import backend, scram, tls
 from proxy.backend import Endpoint, Login
+from proxy.scram import Verifier
 from proxy.tls import TLSMode
 from proxy.wire import client_hello as ch
 from proxy.wire import startup
@@ -261,3 +263,80 @@ def test_no_session_is_resumed_by_ticket(proxy: RunningProxy, version: str) -> N
     done = subprocess.run(command, input=b"", capture_output=True, timeout=20, check=False)
     assert b"CONNECTED" in done.stdout
     assert b"session ticket" not in done.stdout.lower()
+
+
+# --- direct TLS towards the backend ---
+
+OBSERVED = "version: 1\nname: inner\nmode: observe\naccess: read_write\nstatements: {select: allow}\n"
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["by password", "by certificate"])
+def test_direct_tls_towards_the_backend(
+    postgres15_tls: Server, certificates: Certificates, tmp_path: Path, own: bool
+) -> None:
+    """A second proxy stands for PostgreSQL 17 and later, which the tests have with TLS in no package."""
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    inner.mkdir()
+    outer.mkdir()
+    files = {"cert": str(certificates.certificate), "key": str(certificates.key)}
+    agents = {
+        "known": {
+            "auth": {"cert": {"cn": "outer"}} if own else {"scram": str(Verifier.derive(PASSWORD))},
+            "login": {"user": "shop_ro", "password_env": "PASSWORD_SHOP_RO"},
+            "policy": "observed.yaml",
+        }
+    }
+    (inner / "observed.yaml").write_text(OBSERVED)
+    (outer / "password").write_text(PASSWORD)
+    to_inner: dict[str, Any] = {"mode": "verify-full", "ca": str(certificates.ca), "negotiation": "direct"}
+    login = {"user": "known", **({} if own else {"password_file": "password"})}
+    if own:
+        cert, key = certificates.issue("outer")
+        to_inner |= {"cert": str(cert), "key": str(key)}
+    trusted = {"auth": {"trust": "loopback"}, "login": login, "policy": "reader.yaml"}
+    listen = {"tls": {**files, "client_ca": str(certificates.ca)}}
+    with run_proxy(postgres15_tls.shop, inner, listen=listen, agents=agents) as behind:
+        backend = {"host": "localhost", "port": behind.port, "tls": to_inner}
+        with (
+            run_proxy(postgres15_tls.shop, outer, backend=backend, agents={"trusted": trusted}) as front,
+            psycopg.connect(**front.parameters("trusted", None), autocommit=True) as connection,
+        ):
+            assert connection.execute("SELECT count(*) > 0 FROM customers").fetchone() == (True,)
+            assert front.logged("catalog_read")
+        assert behind.logged("connection opened", agent="known")
+
+
+def test_direct_tls_towards_a_server_that_knows_none(
+    postgres15_tls: Server, certificates: Certificates, tmp_path: Path
+) -> None:
+    to_server = {"host": "localhost", "tls": {"ca": str(certificates.ca), "negotiation": "direct"}}
+    with (
+        run_proxy(postgres15_tls.shop, tmp_path, backend=to_server) as proxy,
+        pytest.raises(psycopg.OperationalError, match="TLS with the database server failed"),
+    ):
+        psycopg.connect(**proxy.parameters("reader"))
+
+
+# --- who takes long ---
+
+
+def test_a_handshake_that_does_not_go_on_is_ended(
+    postgres15_tls: Server, certificates: Certificates, tmp_path: Path
+) -> None:
+    """At each point of a TLS handshake: the places are free again, nothing is answered, nobody is let in."""
+    files = {"cert": str(certificates.certificate), "key": str(certificates.key)}
+    hello = client_hello(["postgresql"])
+    limits = {"startup_timeout": "1s", "connections": 8}
+    with run_proxy(postgres15_tls.shop, tmp_path, listen={"tls": files}, limits=limits) as proxy:
+        stuck = [raw(proxy) for _ in range(8)]
+        for place, sock in enumerate(stuck):
+            if place % 2:
+                sock.sendall(startup.encode_ssl_request())
+                assert sock.recv(1) == b"S"
+            sock.sendall(hello[: (0, 3, 60, len(hello))[place // 2]])
+        for place, sock in enumerate(stuck):
+            answer = rest(sock)
+            assert (answer[:1] == b"\x16") == (place // 2 == 3)
+            sock.close()
+        with connect(proxy) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)

@@ -521,6 +521,26 @@ def test_colour_only_on_a_terminal_that_wants_it(
     assert painter(screen)("word", "31") == ("\x1b[31mword\x1b[0m" if coloured else "word")
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_traceback_in_the_log_shows_no_variables(as_json: bool) -> None:
+    """Formatters that do so come with packages that anything else may have installed."""
+    screen = io.StringIO()
+    configure_logging(screen, as_json=as_json)
+
+    def fail(password: str) -> None:
+        raise RuntimeError(len(password))
+
+    try:
+        fail("open-" + "sesame-7")
+    except RuntimeError:
+        structlog.get_logger("test").exception("failed")
+    renderer = structlog.get_config()["processors"][-1]
+    structlog.reset_defaults()
+    assert as_json or structlog.dev.plain_traceback in vars(renderer).values()
+    assert "RuntimeError: 13" in screen.getvalue()
+    assert "open-sesame-7" not in screen.getvalue()
+
+
 def test_log_lines_for_programs_are_json(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(sys.stderr, as_json=True)
     structlog.get_logger("test").warning("seen", port=1)

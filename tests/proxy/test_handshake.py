@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import ssl
 import struct
@@ -486,6 +487,40 @@ def test_the_address_decides(address: str | None, welcome: bool) -> None:
     given = agent("bot", TrustLoopback(), networks=networks)
     assert given.may_come_from(None if address is None else ip_address(address)) is welcome
     assert agent("bot", TrustLoopback()).may_come_from(None if address is None else ip_address(address))
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_known_and_an_unknown_agent_cost_the_same(monkeypatch: pytest.MonkeyPatch, encrypted: bool) -> None:
+    """Equal work of the costly kind, in the same order: nothing for a stop-watch to see."""
+    done: dict[str, list[str]] = {}
+
+    def counted(name: str, function: Callable[..., bytes]) -> Callable[..., bytes]:
+        def call(*arguments: Any) -> bytes:
+            done[user].append(name)
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(scram.hmac, "digest", counted("hmac", scram.hmac.digest))
+    monkeypatch.setattr(scram.hashlib, "sha256", counted("sha256", scram.hashlib.sha256))
+    for user in ("bot", "nobody", "local"):
+        done[user] = []
+        with pytest.raises(DisprovedError):
+            authenticate(answers_blindly, packet(user=user), local=False, encrypted=encrypted)
+    assert done["bot"] == done["nobody"] == done["local"]
+    assert len(done["bot"]) > 2
+
+
+async def answers_blindly(stream: MemoryStream) -> None:
+    """A client that costs nothing itself: its proof is zeros."""
+    await read_message(stream)
+    stream.write(authentication.encode_sasl_initial("SCRAM-SHA-256", b"n,,n=,r=abc"))
+    _, body = await read_message(stream)
+    nonce = body[4:].split(b",")[0]
+    stream.write(
+        authentication.encode_sasl_response(b"c=biws," + nonce + b",p=" + base64.b64encode(bytes(32)))
+    )
+    await stream.rest()
 
 
 def test_an_unknown_agent_is_asked_with_the_same_salt_each_time() -> None:
