@@ -61,6 +61,8 @@ from policy.patterns import (
 from policy.reader import KeyedPlace, Place
 
 VERSION = 1
+TESTS_SUFFIX = ".tests.yaml"
+"""How the name of a file of tests ends."""
 MAX_COST = 1e18
 MAX_ROWS = 1e15
 
@@ -81,13 +83,46 @@ def load(text: bytes | str, source: str) -> Policy:
 def load_file(path: Path, source: str | None = None) -> Policy:
     """``load`` of a file; one that cannot be read is a ``PolicyError`` as well."""
     source = str(path) if source is None else source
+    return load(_bytes(path, source), source)
+
+
+def _bytes(path: Path, source: str) -> bytes:
+    """The content, one byte more than is taken at most. Raises ``PolicyError``."""
     try:
         with path.open("rb") as file:
-            text = file.read(yaml_source.MAX_BYTES + 1)
+            return file.read(yaml_source.MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise PolicyError([Diagnostic(source, 0, 0, "", f"cannot be read: {reason}")]) from error
-    return load(text, source)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFile:
+    """Tests beside a policy. ``catalog`` is the file of the snapshot that names are looked up in."""
+
+    tests: tuple[PolicyTest, ...]
+    catalog: Path | None = None
+
+
+def load_tests(path: Path) -> TrialFile:
+    """Tests of a file of their own, as ``read-only.tests.yaml`` beside ``read-only.yaml``.
+
+    Raises ``PolicyError`` with every fault.
+    """
+    source = str(path)
+    document = yaml_source.read(_bytes(path, source), source)
+    fields = Place.root(document).fields(("version", "catalog", "tests"), required=("version", "tests"))
+    fields.maybe("version", _version)
+    catalog = fields.maybe("catalog", lambda p: p.string())
+    no_tests: tuple[PolicyTest, ...] = ()
+    tests = fields.get("tests", _tests, no_tests)
+    document.report.raise_if_any(PolicyError)
+    return TrialFile(tests, None if catalog is None else path.parent / catalog)
+
+
+def tests_beside(policy: Path) -> Path:
+    """Where the tests beside ``policy`` would be."""
+    return policy.with_name(policy.name.removesuffix(".yaml") + TESTS_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,10 +542,13 @@ def _tests(place: Place) -> tuple[PolicyTest, ...]:
 
 
 def _test(place: Place) -> PolicyTest:
-    keys = ("sql", "expect", "rule", "sqlstate", "hint_contains", "halt", "name", "why")
+    keys = (
+        *("sql", "expect", "rule", "sqlstate", "message_contains", "hint_contains", "halt"),
+        *("agent", "name", "why"),
+    )
     fields = place.fields(keys, required=("sql", "expect"))
     expect = fields.get("expect", lambda p: p.word(Verdict), Verdict.REJECT)
-    for key in ("rule", "sqlstate", "hint_contains", "halt"):
+    for key in ("rule", "sqlstate", "message_contains", "hint_contains", "halt"):
         if key in fields and expect is Verdict.ALLOW:
             fields[key].fault("is said of a rejection; this test expects allow")
     return PolicyTest(
@@ -519,6 +557,9 @@ def _test(place: Place) -> PolicyTest:
         rule=fields.maybe("rule", _rule_name),
         sqlstate=fields.maybe("sqlstate", _sqlstate),
         hint_contains=fields.get("hint_contains", _texts, ()),
+        message_contains=fields.get("message_contains", _texts, ()),
+        agent=fields.get("agent", lambda p: p.string(), ""),
+        source=place.report.source,
         name=fields.maybe("name", _name),
         halt=fields.maybe("halt", lambda p: p.word(Halt)),
         line=place.line,

@@ -314,15 +314,19 @@ class Sandbox:
 
 @dataclass(frozen=True, slots=True)
 class PolicyTest:
-    """One entry of ``tests:`` in a policy file. None, or no ``hint_contains``, asks nothing of that part."""
+    """One entry of ``tests:``. None, or nothing in a tuple, asks nothing of that part. ``source`` is the file
+    that it stands in."""
 
     sql: str
     expect: Verdict
     rule: str | None = None
     sqlstate: str | None = None
     hint_contains: tuple[str, ...] = ()
+    message_contains: tuple[str, ...] = ()
     name: str | None = None
     halt: Halt | None = None
+    agent: str = ""
+    source: str = ""
     line: int = 0
 
 

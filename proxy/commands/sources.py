@@ -17,7 +17,7 @@ import asyncpg
 from policy import catalog_source
 from policy.catalog import Catalog
 from policy.catalog_json import CatalogFormatError
-from policy.loader import load_file, unenforced
+from policy.loader import TESTS_SUFFIX, load_file, unenforced
 from policy.model import Policy
 from proxy.commands.terminal import UsageError, read
 
@@ -40,7 +40,7 @@ def policy_files(named: Sequence[Path]) -> Iterator[Path]:
         if not path.is_dir():
             yield path
             continue
-        found = sorted(path.glob("*.yaml"))
+        found = [found for found in sorted(path.glob("*.yaml")) if not found.name.endswith(TESTS_SUFFIX)]
         if not found:
             raise UsageError(f"{path} holds no *.yaml.")
         yield from found
@@ -69,12 +69,15 @@ def add_names(command: argparse.ArgumentParser) -> None:
 def named_catalog(options: argparse.Namespace) -> Catalog | None:
     if options.dsn is not None:
         return read_catalog(options.dsn)
-    if options.catalog is None:
-        return None
+    return None if options.catalog is None else dumped_catalog(options.catalog)
+
+
+def dumped_catalog(path: Path) -> Catalog:
+    """What ``catalog dump`` wrote to ``path``."""
     try:
-        return Catalog.from_json(read(options.catalog))
+        return Catalog.from_json(read(path))
     except CatalogFormatError as error:
-        raise UsageError(f"{options.catalog}: {error}.") from error
+        raise UsageError(f"{path}: {error}.") from error
 
 
 def read_catalog(dsn: str) -> Catalog:

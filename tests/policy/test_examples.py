@@ -19,7 +19,7 @@ TRIED = [
 
 @pytest.mark.parametrize("tried", TRIED)
 def test_a_shipped_policy_keeps_its_word(tried: Tried) -> None:
-    assert tried.complaints == ()
+    assert tried.differences == ()
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

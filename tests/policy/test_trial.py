@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from policy import loader
 from policy.catalog import Catalog
-from policy.loader import load
+from policy.diagnostics import PolicyError
+from policy.loader import load, load_tests
 from policy.model import Policy
-from policy.trial import run_tests
+from policy.trial import Difference, run_tests
 from tests.policy.conftest import read_catalog
 from tests.support.postgres import Database
 
@@ -26,9 +31,9 @@ def policy_with(test: str, more: str = "") -> Policy:
     return load(f"{POLICY}{more}tests:\n  - {test}\n", "tried.yaml")
 
 
-def complaints(policy: Policy, catalog: Catalog | None = None) -> tuple[str, ...]:
+def differences(policy: Policy, catalog: Catalog | None = None) -> tuple[Difference, ...]:
     (tried,) = run_tests(policy, catalog)
-    return tried.complaints
+    return tried.differences
 
 
 @pytest.mark.parametrize(
@@ -44,34 +49,80 @@ def complaints(policy: Policy, catalog: Catalog | None = None) -> tuple[str, ...
     ],
 )
 def test_a_test_that_holds_brings_no_complaint(test: str) -> None:
-    assert complaints(policy_with(test)) == ()
-    assert complaints(policy_with(test, "mode: observe\n")) == ()
+    assert differences(policy_with(test)) == ()
+    assert differences(policy_with(test, "mode: observe\n")) == ()
 
 
 @pytest.mark.parametrize(
-    ("test", "said"),
+    ("test", "what", "expected", "found"),
     [
-        ("{sql: TABLE orders, expect: reject}", "it is allowed"),
-        ("{sql: TABLE api_keys, expect: allow}", "relation-not-allowed rejects it: Relation public.api_keys"),
-        ("{sql: TABLE api_keys, expect: reject, rule: column-not-allowed}", "rule is relation-not-allowed"),
-        ("{sql: TABLE api_keys, expect: reject, sqlstate: '42601'}", "sqlstate is 42501, not 42601"),
-        ("{sql: TABLE api_keys, expect: reject, halt: tautology}", "halt is none, not tautology"),
-        ("{sql: TABLE api_keys, expect: reject, hint_contains: WHERE}", "the hint does not say 'WHERE'"),
+        ("{sql: TABLE orders, expect: reject}", "expect", "reject", "allow"),
+        ("{sql: TABLE api_keys, expect: allow}", "expect", "allow", "reject"),
+        (
+            "{sql: TABLE api_keys, expect: reject, rule: column-not-allowed}",
+            "rule",
+            "column-not-allowed",
+            "relation-not-allowed",
+        ),
+        ("{sql: TABLE api_keys, expect: reject, sqlstate: '42601'}", "sqlstate", "42601", "42501"),
+        ("{sql: TABLE api_keys, expect: reject, halt: tautology}", "halt", "tautology", "none"),
+        (
+            "{sql: TABLE api_keys, expect: reject, hint_contains: WHERE}",
+            "hint_contains",
+            "WHERE",
+            "Leave it",
+        ),
+        (
+            "{sql: TABLE api_keys, expect: reject, message_contains: [api_keys, Zz]}",
+            "message_contains",
+            "Zz",
+            "Relation public.api_keys",
+        ),
     ],
 )
-def test_what_differs_is_said(test: str, said: str) -> None:
-    (complaint,) = complaints(policy_with(test))
-    assert said in complaint
+def test_what_differs_is_said(test: str, what: str, expected: str, found: str) -> None:
+    (difference,) = differences(policy_with(test))
+    assert difference[:2] == (what, expected)
+    assert difference.found.startswith(found)
 
 
 def test_every_part_that_differs_is_said() -> None:
     test = "{sql: TABLE api_keys, expect: reject, rule: server-file, halt: tautology, hint_contains: [a, Zz]}"
-    told = complaints(policy_with(test))
-    assert [said.partition(" is ")[0] for said in told[:2]] == ["rule", "halt"]
-    assert "'Zz'" in told[2]
+    told = differences(policy_with(test))
+    assert [difference.what for difference in told] == ["rule", "halt", "hint_contains"]
 
 
 def test_with_a_catalog_names_are_looked_up(shop: Database) -> None:
     policy = policy_with("{sql: SELECT stauts FROM orders, expect: reject, rule: unknown-column}")
-    assert complaints(policy) == ("it is allowed",)
-    assert complaints(policy, read_catalog(shop.dsn())) == ()
+    assert differences(policy) == (Difference("expect", "reject", "allow"),)
+    assert differences(policy, read_catalog(shop.dsn())) == ()
+
+
+# --- files of tests ---
+
+
+def test_tests_beside_a_policy(tmp_path: Path) -> None:
+    policy = tmp_path / "shop.yaml"
+    beside = loader.tests_beside(policy)
+    assert beside.name == "shop.tests.yaml"
+    beside.write_text("version: 1\ncatalog: shop.json\ntests: [{sql: SELECT 1, expect: allow, agent: bot}]\n")
+    file = load_tests(beside)
+    assert file.catalog == tmp_path / "shop.json"
+    (test,) = file.tests
+    assert (test.sql, test.agent, test.source, test.line) == ("SELECT 1", "bot", str(beside), 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tests: []", "version: missing"),
+        ("version: 1", "tests: missing"),
+        ("version: 1\ntests: []\nrelations: {}", "relations: unknown key"),
+        ("version: 1\ntests: [{sql: SELECT 1}]", "tests[0].expect: missing"),
+    ],
+)
+def test_a_faulty_file_of_tests(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "shop.tests.yaml"
+    path.write_text(text)
+    with pytest.raises(PolicyError, match=re.escape(said)):
+        load_tests(path)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import psycopg
 import pytest
@@ -268,13 +269,36 @@ def test_a_policy_s_tests_are_counted_and_those_that_fail_are_shown(run: Run, po
         POLICY + tests + '  - {sql: "TABLE\\napi_keys", expect: allow}\n', encoding="utf-8"
     )
     code, out, _ = run("policy", "test", policy_file.parent)
-    where, why, sum_ = out.splitlines()
+    where, expected, found, error, *_, sum_ = out.splitlines()
     assert (code, where, sum_) == (
         Exit.REJECTED,
         f"{policy_file}:11: TABLE api_keys",
         "2 tests, 1 failed",
     )
-    assert why.startswith("    relation-not-allowed rejects it: ")
+    assert (expected, found) == ("    - expect: allow", "    + expect: reject")
+    assert error.startswith("    ERROR:  42501: Relation public.api_keys")
+
+
+def test_tests_beside_a_policy_run_with_it_and_go_into_a_report(
+    run: Run, policy_file: Path, tmp_path: Path
+) -> None:
+    policy_file.write_text(POLICY + "tests:\n  - {sql: TABLE orders, expect: allow}\n", encoding="utf-8")
+    beside = policy_file.with_name("orders-only.tests.yaml")
+    beside.write_text(
+        "version: 1\ntests: [{sql: TABLE api_keys, expect: allow, name: keys}]\n", encoding="utf-8"
+    )
+    report = tmp_path / "report.xml"
+    code, out, _ = run("policy", "test", "--junit", report, policy_file.parent)
+    assert (code, out.splitlines()[0]) == (Exit.REJECTED, f"{beside}:2: keys")
+    (suite,) = ElementTree.parse(report).getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    failed = [case.get("name") for case in suite if case.find("failure") is not None]
+    assert failed == ["keys"]
+    code, out, _ = run("policy", "test", "--format", "json", policy_file)
+    told = [json.loads(line) for line in out.splitlines()]
+    assert [each["holds"] for each in told] == [True, False]
+    assert told[1]["differences"] == [{"what": "expect", "expected": "allow", "found": "reject"}]
+    assert told[1]["rejection"]["rule"] == "relation-not-allowed"
 
 
 @pytest.mark.parametrize(
