@@ -350,7 +350,7 @@ def session_settings(packet: StartupPacket, policy: Policy) -> dict[str, str]:
     settings: dict[str, str] = {}
     for name, value in requested:
         violation = judge_setting(name, (value,), policy)
-        if violation is not None and (policy.mode is Mode.ENFORCE or violation.object in _READING_PINS):
+        if violation is not None and policy.mode is Mode.ENFORCE:
             raise _setting_refused(violation, policy)
         settings[name.lower()] = value
     return settings
@@ -410,12 +410,10 @@ async def open_backend(proven: Proven, endpoint: Endpoint) -> tuple[TransportStr
 def _login(proven: Proven) -> Login:
     policy = proven.agent.policy
     settings = session_settings(proven.packet, policy)
-    # A time limit that the policy lets the agent set is the agent's from the start.
-    pinned = {
-        name: value
-        for name, value in pins(policy).items()
-        if name not in _TIME_LIMITS or name not in settings
-    }
+    # A time limit that the policy lets the agent set is the agent's from the start, and under a policy that
+    # only observes so is everything: what is then misread was not going to be refused either.
+    theirs = settings.keys() if policy.mode is Mode.OBSERVE else settings.keys() & _TIME_LIMITS.keys()
+    pinned = {name: value for name, value in pins(policy).items() if name not in theirs}
     configured = proven.agent.login
     return Login(
         role=proven.role,

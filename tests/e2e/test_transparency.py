@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import psycopg
 import psycopg2
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -305,6 +306,26 @@ def test_names_across_the_syncs_of_a_pipeline(
     observed: RunningProxy, segments: tuple[Piped | None, ...]
 ) -> None:
     assert_alike(observed, [Pipeline(segments), Run("", (b"1",)), Run("s1", (b"1",)), Simple("SELECT 1")])
+
+
+@pytest.mark.parametrize(
+    ("options", "statement"),
+    [
+        ("-c standard_conforming_strings=off", r"SELECT 'a\'' || ' b'"),
+        ("-c client_encoding=LATIN1", "SELECT 'caf\xe9', '\xe9'::bytea"),
+    ],
+)
+def test_a_session_that_begins_with_another_way_of_reading(
+    observed: RunningProxy, options: str, statement: str
+) -> None:
+    direct = psycopg.conninfo.conninfo_to_dict(observed.database.dsn("shop_app"))
+    seen = []
+    for place in (direct, observed.parameters("shop_app")):
+        with psycopg.connect(**{**place, "options": options}, autocommit=True) as connection:
+            encoding = connection.info.encoding
+            row = connection.execute(statement.encode(encoding)).fetchone()
+            seen.append((encoding, connection.info.parameter_status("standard_conforming_strings"), row))
+    assert seen[0] == seen[1]
 
 
 def test_large_objects_by_function_calls(observed: RunningProxy) -> None:
