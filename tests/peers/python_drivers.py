@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 import tarfile
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
+from tests.peers.environments import environment
 from tests.peers.suite import NotAvailableError, Outcome, Road, Suite, Target, Verdict, call, need
 
 PSYCOPG_SOURCE: Final = "PGTURNSTILE_PSYCOPG_SOURCE"
@@ -90,7 +90,7 @@ class PytestSuite(Suite):
 
     def run(self, target: Target) -> Outcome:
         tests = self._tests
-        with psycopg.connect(_direct(target), autocommit=True) as connection:
+        with psycopg.connect(target.direct_dsn, autocommit=True) as connection:
             for statement in tests.before:
                 connection.execute(sql.SQL(statement).format(sql.Literal(target.password)))
         results = target.scratch / "results.xml"
@@ -121,22 +121,6 @@ class PytestSuite(Suite):
         return unpacked
 
 
-def environment(folder: Path, requirements: tuple[str, ...]) -> Path:
-    """The interpreter of a virtual environment with these packages, made where it is not there yet.
-
-    Raises NotAvailableError where one of them cannot be had.
-    """
-    python = folder / "bin" / "python"
-    stamp = folder / "requirements.txt"
-    wanted = "\n".join(requirements)
-    if not (stamp.exists() and stamp.read_text() == wanted):
-        need("making an environment", call([sys.executable, "-m", "venv", "--clear", folder]))
-        install = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        need("pip install", call((*install, *requirements)))
-        stamp.write_text(wanted)
-    return python
-
-
 def verdicts_of(junit: str) -> dict[str, Verdict]:
     """The verdict of each test in a JUnit report as pytest writes it; the worst of several of one name."""
     worst = (Verdict.SKIPPED, Verdict.PASSED, Verdict.FAILED)
@@ -165,12 +149,6 @@ def _checkout() -> Path:
     if not (Path(named) / "tests" / "conftest.py").exists():
         raise NotAvailableError(f"{PSYCOPG_SOURCE}={named} is not a checkout of psycopg")
     return Path(named)
-
-
-def _direct(target: Target) -> str:
-    return (
-        f"postgresql://{target.user}:{target.password}@{target.host}:{target.server_port}/{target.database}"
-    )
 
 
 def _sqlalchemy(driver: str, requirement: str) -> _Tests:

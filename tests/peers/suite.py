@@ -60,18 +60,26 @@ class Target:
     def dsn(self) -> str:
         return f"postgresql://{self.user}:{self.password}@{self.host}:{self.port}/{self.database}"
 
+    @property
+    def direct_dsn(self) -> str:
+        """Past the proxy, on every road."""
+        return f"postgresql://{self.user}:{self.password}@{self.host}:{self.server_port}/{self.database}"
+
     def environment(self, **more: str) -> dict[str, str]:
         """The process's environment with libpq's variables set to this target, and ``more``."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-        return {
-            **inherited,
-            "PGHOST": self.host,
-            "PGPORT": str(self.port),
-            "PGUSER": self.user,
-            "PGPASSWORD": self.password,
-            "PGDATABASE": self.database,
+        return inherited(
+            PGHOST=self.host,
+            PGPORT=str(self.port),
+            PGUSER=self.user,
+            PGPASSWORD=self.password,
+            PGDATABASE=self.database,
             **more,
-        }
+        )
+
+
+def inherited(**more: str) -> dict[str, str]:
+    """The process's environment without what libpq takes from it, and ``more``."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PG")} | more
 
 
 @dataclass(frozen=True, slots=True)

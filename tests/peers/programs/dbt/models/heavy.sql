@@ -1,0 +1,1 @@
+SELECT id, name, tons FROM {{ ref('crop') }} WHERE tons > 5
