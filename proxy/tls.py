@@ -6,6 +6,7 @@ Knows no sockets and no messages.
 
 from __future__ import annotations
 
+import errno
 import re
 import ssl
 from collections.abc import Mapping
@@ -119,7 +120,7 @@ def agent_tls(certificate: Path, key: Path, client_ca: Path | None = None) -> Ag
     context.set_ciphers(_AGENT_CIPHERS)
     context.set_alpn_protocols([ALPN])
     text = certificate.read_bytes()
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(certificate, key, _no_passphrase)
     if certificate.read_bytes() != text:
         raise OSError("the certificate changed while it was read")
     if client_ca is not None:
@@ -133,8 +134,16 @@ def _end_point(pem: bytes) -> bytes | None:
     first = _FIRST_CERTIFICATE.search(pem)
     if first is None or b"CERTIFICATE-----" in pem[: first.start()]:
         return None
-    der = ssl.PEM_cert_to_DER_cert(first[0].replace(b"X509 CERTIFICATE", b"CERTIFICATE").decode("ascii"))
+    try:
+        der = ssl.PEM_cert_to_DER_cert(first[0].replace(b"X509 CERTIFICATE", b"CERTIFICATE").decode("ascii"))
+    except ValueError:
+        return None
     return channel_binding.end_point(der)
+
+
+def _no_passphrase() -> str:
+    """OpenSSL would ask the terminal, and a server that loads anew in the background waits there for ever."""
+    raise OSError(errno.EACCES, "the key is protected by a passphrase")
 
 
 def backend_context(
@@ -163,5 +172,5 @@ def backend_context(
     elif verifies:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     if own is not None:
-        context.load_cert_chain(*own)
+        context.load_cert_chain(*own, _no_passphrase)
     return context

@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import psycopg
 import pytest
@@ -32,10 +32,14 @@ from policy.model import Policy
 from policy.names import PathNames
 from policy.parse import parse
 from proxy import cli, config
+from proxy.agents import Auth
 from proxy.commands import rules as rule_pages
 from proxy.config import read_config
 from proxy.demo import PASSWORDS
 from proxy.demo_tour import ANALYST, CLERK
+from proxy.scram import Verifier
+from proxy.tls import TLSMode
+from tests.support.certificates import Certificates
 from tests.support.demo import RunningDemo, run_demo
 
 ROOT: Final = Path(__file__).parent.parent
@@ -321,15 +325,43 @@ def test_the_configuration_loads_and_has_every_section(tmp_path: Path) -> None:
     assert (loaded.listen, loaded.backend) == (config.Listen(), config.Backend())
 
 
-def test_commented_tls_keys_are_keys() -> None:
-    text = the("yaml config").text
-    for comment, keys in (
-        ("cert: server.crt", {"cert", "key", "required"}),
-        ("mode: verify-full", {"mode", "ca"}),
+def test_what_is_commented_out_loads_with_the_files_in_place(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    text = the("yaml config").text.replace("  # tls:", "  tls:")
+    (tmp_path / "policies").symlink_to(EXAMPLES)
+    for name, file in (
+        ("server.crt", certificates.certificate),
+        ("server.key", certificates.key),
+        ("agents-ca.crt", certificates.ca),
+        ("ca.crt", certificates.ca),
     ):
-        line = next(line for line in text.splitlines() if comment in line)
-        tls = yaml.load(line.strip().removeprefix("# "), yaml.BaseLoader)["tls"]
-        assert set(tls) == keys
+        (tmp_path / name).symlink_to(file)
+    loaded = read_config(text, "README.md", tmp_path, environment_of(text))
+    assert loaded.listen.tls == config.ListenTls(
+        tmp_path / "server.crt", tmp_path / "server.key", True, tmp_path / "agents-ca.crt"
+    )
+    assert loaded.backend.tls == config.BackendTls(TLSMode.VERIFY_FULL, tmp_path / "ca.crt")
+
+
+def test_every_way_to_authenticate_has_its_row(certificates: Certificates, tmp_path: Path) -> None:
+    """The table's first cells, each as an agent's ``auth``, and no way without a cell."""
+    (tmp_path / "policies").symlink_to(EXAMPLES)
+    (tmp_path / "PATH").write_text("a password")
+    (tmp_path / "tls.pem").write_bytes(certificates.certificate.read_bytes() + certificates.key.read_bytes())
+    table = README.partition("| `auth:` |")[2].partition("\n\n")[0]
+    written = [cell for row in table.splitlines()[2:] for cell in re.findall(r"`([^`]*)`", row.split("|")[1])]
+    verifier = str(Verifier.derive("a password"))
+    files = {"cert": "tls.pem", "key": "tls.pem", "client_ca": "tls.pem"}
+    seen = set()
+    for auth in written:
+        proves = yaml.safe_load(f"{{{auth}}}".replace("SCRAM-SHA-256$…", verifier))
+        agent: dict[str, Any] = {"auth": proves, "policy": "policies/analytics.yaml"}
+        agent |= {} if "backend" in proves else {"login": {"user": "a"}}
+        document = {"version": 1, "backend": {}, "listen": {"tls": files}, "agents": {"a": agent}}
+        loaded = read_config(json.dumps(document), "README.md", tmp_path, {"NAME": "a password"})
+        seen.add(type(loaded.agents["a"].auth))
+    assert seen == set(get_args(Auth))
 
 
 @pytest.mark.parametrize("kind", ["sh check", "sh serve", "sh doctor"])
