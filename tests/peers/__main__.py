@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -74,35 +75,38 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _run(suite: Suite, roads: Sequence[Road], workdir: Path) -> list[report.Row]:
-    """One row a road. A suite that breaks does not end the others' run."""
-    version = ""
+    """One row a road. What breaks one road, or one suite, does not end the others' run."""
     try:
         version = suite.prepare(workdir)
-        direct, direct_s = _run_one(suite, Road.DIRECT, version, workdir)
-        rows = []
-        for road in roads:
-            through, through_s = _run_one(suite, road, version, workdir)
-            differences, stale = report.compare(suite.name, road, direct, through, ACCEPTED)
-            seconds = {"direct": direct_s, "through": through_s}
-            rows.append(
-                report.Row(suite.name, version, road, direct, through, differences, stale, seconds=seconds)
-            )
-        return rows
-    except NotAvailableError as error:
-        print(f"{suite.name}: not available: {error}", file=sys.stderr)
-        return [report.Row(suite.name, version, road, unavailable=str(error)) for road in roads]
+        direct = _run_one(suite, Road.DIRECT, version, workdir)
     except Exception as error:
-        traceback.print_exc()
-        broken = f"{type(error).__name__}: {error}"
-        return [report.Row(suite.name, version, road, broken=broken) for road in roads]
+        return [_missing(error, report.Row(suite.name, "", road)) for road in roads]
+    rows = []
+    for road in roads:
+        row = report.Row(suite.name, version, road, direct)
+        try:
+            through = _run_one(suite, road, version, workdir)
+        except Exception as error:
+            rows.append(_missing(error, row))
+        else:
+            differences, stale = report.compare(suite.name, road, direct, through, ACCEPTED)
+            rows.append(replace(row, through=through, differences=differences, stale=stale))
+    return rows
 
 
-def _run_one(suite: Suite, road: Road, version: str, workdir: Path) -> tuple[Outcome, float]:
-    print(f"{suite.name} {version}, {road} …", file=sys.stderr, flush=True)
+def _missing(error: Exception, row: report.Row) -> report.Row:
+    if isinstance(error, NotAvailableError):
+        return replace(row, unavailable=str(error))
+    traceback.print_exception(error)
+    return replace(row, broken=f"{type(error).__name__}: {error}")
+
+
+def _run_one(suite: Suite, road: Road, version: str, workdir: Path) -> Outcome:
     began = time.monotonic()
     with run_target(suite, road, workdir / "results" / suite.name / road) as target:
         outcome = suite.run(target)
-    return outcome, round(time.monotonic() - began, 1)
+    print(f"{suite.name} {version}, {road}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return outcome
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class Flow(Suite):
         ready = self._ready
         assert ready is not None, "not prepared"
         if self._schema:
-            with psycopg.connect(target.direct_dsn, autocommit=True) as connection:
+            with psycopg.connect(target.straight.dsn, autocommit=True) as connection:
                 connection.execute(self._schema.encode())
         if ready.copied is not None:
             shutil.copytree(ready.copied, target.scratch / ready.copied.name)

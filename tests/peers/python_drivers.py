@@ -90,7 +90,7 @@ class PytestSuite(Suite):
 
     def run(self, target: Target) -> Outcome:
         tests = self._tests
-        with psycopg.connect(target.direct_dsn, autocommit=True) as connection:
+        with psycopg.connect(target.straight.dsn, autocommit=True) as connection:
             for statement in tests.before:
                 connection.execute(sql.SQL(statement).format(sql.Literal(target.password)))
         results = target.scratch / "results.xml"

@@ -6,8 +6,8 @@ Pure: outcomes in, lines and values out.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.peers.accepted import Accepted
@@ -38,7 +38,6 @@ class Row:
     stale: Sequence[Accepted] = ()
     unavailable: str = ""
     broken: str = ""
-    seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def faults(self) -> list[str]:
@@ -98,7 +97,8 @@ def table(rows: Iterable[Row]) -> str:
 def _cells(row: Row) -> tuple[str, ...]:
     if row.direct is None or row.through is None:
         why = f"not available: {row.unavailable}" if row.unavailable else f"broke: {row.broken}"
-        return (row.suite, row.version or "-", row.road, "-", "-", why.splitlines()[0])
+        direct = _passed(row.direct) if row.direct else "-"
+        return (row.suite, row.version or "-", row.road, direct, "-", why.splitlines()[0])
     named = [d.test + (" (accepted)" if d.accepted else "") for d in row.differences]
     named += [f"{a.test} (accepted, but the same)" for a in row.stale]
     return (
@@ -134,5 +134,4 @@ def as_json(row: Row) -> dict[str, Any]:
             for d in row.differences
         ],
         "stale": [a.test for a in row.stale],
-        "seconds": dict(row.seconds),
     }

@@ -12,7 +12,7 @@ import signal
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar, Final
@@ -60,10 +60,14 @@ class Target:
     def dsn(self) -> str:
         return f"postgresql://{self.user}:{self.password}@{self.host}:{self.port}/{self.database}"
 
+    def at(self, database: str) -> Target:
+        """The same place with another database."""
+        return replace(self, database=database)
+
     @property
-    def direct_dsn(self) -> str:
-        """Past the proxy, on every road."""
-        return f"postgresql://{self.user}:{self.password}@{self.host}:{self.server_port}/{self.database}"
+    def straight(self) -> Target:
+        """The same cluster without the proxy: for looking at what a run has left behind."""
+        return replace(self, road=Road.DIRECT, port=self.server_port)
 
     def environment(self, **more: str) -> dict[str, str]:
         """The process's environment with libpq's variables set to this target, and ``more``."""

@@ -40,6 +40,8 @@ RULE = "setting-not-allowed"
         ("SELECT U&\"set_conf\\0069g\"('role', 'x', true)", "role"),
         ("SELECT set_config($1, 'x', true)", None),
         ("SELECT set_config('role' || '', 'x', true)", None),
+        # As pg_dump has it: another pg_settings may stand before the server's.
+        ("SELECT set_config(name, 'view', false) FROM pg_settings WHERE name = 'geqo'", None),
         ("SELECT 1 FROM orders ORDER BY set_config('role', 'x', true)", "role"),
         ("EXPLAIN SELECT set_config('role', 'x', true)", "role"),
     ],
