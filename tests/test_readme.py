@@ -78,6 +78,7 @@ KINDS: Final = (
     "sh psql",
     "sh serve",
     "sh doctor",
+    "sh audit",
     "text rejection",
     "yaml config",
     "yaml policy",
@@ -364,7 +365,7 @@ def test_every_way_to_authenticate_has_its_row(certificates: Certificates, tmp_p
     assert seen == set(get_args(Auth))
 
 
-@pytest.mark.parametrize("kind", ["sh check", "sh serve", "sh doctor"])
+@pytest.mark.parametrize("kind", ["sh check", "sh serve", "sh doctor", "sh audit"])
 def test_commands_shown_are_commands(kind: str) -> None:
     for line in the(kind).text.splitlines():
         words = shlex.split(line.partition(" < ")[0], comments=True)

@@ -1,0 +1,88 @@
+"""mode: observe: everything passes as it came, nothing is asked or held, and the file says what would not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from proxy.cli import main
+from tests.support.postgres import Server
+from tests.support.proxy import RunningProxy, run_proxy
+
+OBSERVED = """
+version: 1
+name: observed
+mode: observe
+access: read_only
+statements: {select: {decide: allow, repair: once}}
+relations: {allow: ["public.*"], deny: [public.api_keys]}
+functions: {allow: [builtin-safe]}
+cost: {max_total_cost: 1}
+limits: {result_rows: 1, affected_rows: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def observed(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
+    folder = tmp_path_factory.mktemp("observed")
+    audit = {"path": "audit.jsonl"}
+    with (
+        postgres.database() as database,
+        run_proxy(database, folder, {"watched": OBSERVED}, audit=audit) as proxy,
+    ):
+        yield proxy
+
+
+SENT = (
+    "SELECT count(*) FROM orders a, orders b",
+    "SELECT count(*) FROM api_keys",
+    "SELECT id FROM orders ORDER BY id LIMIT 3",
+    "UPDATE orders SET status = status",
+    "CREATE TEMP TABLE observed_made ()",
+)
+
+
+@pytest.mark.parametrize("prepare", [False, True], ids=["simple", "prepared"])
+def test_nothing_is_refused_asked_or_held(observed: RunningProxy, prepare: bool) -> None:
+    with psycopg.connect(**observed.parameters("watched"), autocommit=True) as connection:
+        for sql in SENT:
+            connection.execute(sql.encode(), prepare=prepare)
+    texts = [*observed.database.executed("shop_app"), *observed.database.parsed("shop_app")]
+    assert set(SENT) <= set(texts)
+    assert not [text for text in texts if "EXPLAIN" in text or "pgturnstile" in text]
+
+
+def test_an_open_transaction_stays_usable(observed: RunningProxy) -> None:
+    with psycopg.connect(**observed.parameters("watched")) as connection:
+        connection.execute("DELETE FROM order_items")
+        connection.execute("SELECT count(*) FROM order_items a, order_items b, order_items c")
+        assert connection.info.transaction_status is psycopg.pq.TransactionStatus.INTRANS
+        connection.rollback()
+    assert observed.database.execute("SELECT count(*) > 0 FROM order_items") == [(True,)]
+
+
+def test_the_summary_tells_what_enforcing_would_refuse(
+    observed: RunningProxy, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with psycopg.connect(**observed.parameters("watched"), autocommit=True) as connection:
+        for _ in range(3):
+            connection.execute("SELECT secret FROM api_keys WHERE id = 1")
+    audit = observed.folder / "audit.jsonl"
+    copied = tmp_path / "audit.jsonl"
+    # A line is whole once its end is there: the writer may be at work on the next.
+    text = ""
+    while text.count("SELECT secret FROM api_keys") < 3:
+        text = audit.read_text(encoding="utf-8").rpartition("\n")[0] + "\n"
+    copied.write_text(text, encoding="utf-8")
+    assert main(["audit", "summary", "--format", "json", str(copied)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["refused"] == 0
+    relation = next(rule for rule in told["rules"] if rule["rule"] == "relation-not-allowed")
+    assert relation["agents"].keys() == {"watched"}
+    assert {"count": 3, "agents": {"watched": 3}}.items() <= next(
+        shape for shape in relation["statements"] if "SELECT secret" in shape["example"]
+    ).items()
