@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -21,14 +21,18 @@ from typing import Any, Final
 from bench import loads as workloads
 from bench import report
 from bench.client import ClientError
-from bench.contenders import BenchError, run_ring
+from bench.cold import load_agents, measure_cold
+from bench.contenders import BenchError, Name, Ring, run_ring
+from bench.curves import CURVES, idle_memory
 from bench.loads import LOADS, QUICK, Load
+from bench.publish import publish
 from bench.run import measure
 from proxy.embedded import EmbeddedPostgresError
 
 _SLICE_S: Final = 2.0
 _ROUNDS: Final = 7
 _QUICK_ROUNDS: Final = 2
+_ROUNDS_S: Final = 16 * 60.0
 _SEED_BELOW: Final = 10**6
 
 
@@ -41,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     print("\n".join(report.render(told)))
+    if options.publish:
+        publish(told)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -60,6 +66,10 @@ def _options() -> argparse.ArgumentParser:
         "--seconds", type=float, default=_SLICE_S, help="measured seconds a slice (default 2)"
     )
     parser.add_argument("--seed", type=int, help="of the order of slices; printed, else drawn")
+    parser.add_argument("--no-curves", action="store_true", help="leave out how the cost grows")
+    parser.add_argument(
+        "--publish", action="store_true", help="keep the report in bench/results and README.md"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
     return parser
 
@@ -72,6 +82,8 @@ def _positive(text: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
+    if options.publish and (options.quick or options.only or options.no_curves):
+        raise BenchError("--publish keeps whole reports: leave out --quick, --only and --no-curves")
     chosen = _chosen(options)
     seed = options.seed if options.seed is not None else secrets.randbelow(_SEED_BELOW)
     rounds = options.rounds or (_QUICK_ROUNDS if options.quick else _ROUNDS)
@@ -89,13 +101,36 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
             "seconds": options.seconds,
             "configuration": report.configuration(ring),
         }
+        for contender in ring.contenders.values():
+            if contender.pid is not None and contender.address.tls is None:
+                tell(f"{contender.name}: process {contender.pid}, port {contender.address.port}")
         tell(f"seed {seed}; loading rows")
         workloads.prepare(ring, chosen)
         chosen = [load for load in chosen if ring.pgbench is not None or not load.name.startswith("pgbench")]
-        slices = measure(ring, chosen, rounds=rounds, seconds=options.seconds, seed=seed, tell=tell)
+        slices = measure(
+            ring, chosen, rounds=rounds, seconds=options.seconds, seed=seed, within_s=_ROUNDS_S, tell=tell
+        )
+        told["rounds"] = slices.rounds
         told["loads"] = report.loads_of(slices, chosen)
         told["targets"] = report.targets_of(slices)
+        if not (options.quick or options.only):
+            told |= _beyond_slices(ring, curves=not options.no_curves, tell=tell)
         tell("done")
+    return told
+
+
+def _beyond_slices(ring: Ring, *, curves: bool, tell: Callable[[str], None]) -> dict[str, Any]:
+    """What is not measured turn about."""
+    tell("statements never seen before")
+    load_agents(ring.direct(), ring.server.superuser)
+    told: dict[str, Any] = {"cold": measure_cold(ring), "idle_memory": {}, "curves": []}
+    tell(f"memory of {report.IDLE} idle connections")
+    for name in (Name.PGBOUNCER, Name.PROXY):
+        if name in ring.contenders:
+            told["idle_memory"][name] = idle_memory(ring.contenders[name], report.IDLE)
+    for curve in CURVES if curves else ():
+        tell(f"growth: {curve.__name__.replace('_', ' ')}")
+        told["curves"].append(curve(ring).as_json())
     return told
 
 

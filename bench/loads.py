@@ -70,6 +70,8 @@ _ACCOUNT_ROWS: Final = (
     "INSERT INTO pgbench_accounts SELECT g, (g - 1) / 100000 + 1, 0, ''"
     f" FROM generate_series(1, {ACCOUNTS}) g",
     "ALTER TABLE pgbench_accounts ADD PRIMARY KEY (aid)",
+    "CREATE TABLE ten (n int PRIMARY KEY)",
+    "INSERT INTO ten SELECT generate_series(1, 10)",
 )
 _WIDE_ROWS: Final = (
     "CREATE TABLE wide (id int PRIMARY KEY, body text NOT NULL)",

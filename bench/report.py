@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from bench.contenders import Name, Ring
 from bench.figures import NOISE_LIMIT, Better, Verdict, judge, quartiles, ratios, summarise
-from bench.loads import BETTER, UNITS, Load, Metric
+from bench.loads import BETTER, DISTINCT_POINT, UNITS, Load, Metric
 from bench.processes import machine
 from bench.run import Slices
 from bench.targets import TARGETS, Target
@@ -21,6 +21,14 @@ from bench.targets import TARGETS, Target
 VERSION: Final = 1
 _COMPILABLE: Final = ("proxy.wire.frames", "proxy.session", "proxy.agent_side", "proxy.server_side")
 _NOTHING: Final = "-"
+IDLE: Final = 1_000
+_COLD: Final = (
+    ("parse_us", "CPU to read it"),
+    ("gate_without_catalog_us", "CPU of the gate without a catalog (wanted: < 500)"),
+    ("gate_with_catalog_us", "CPU of the gate with the catalog (wanted: < 1,000)"),
+    ("explain_us", "PostgreSQL's time for EXPLAIN, at its best"),
+    ("added_us", "time added to its first run, all told, at its best"),
+)
 _HEADINGS: Final = (
     f"  {'':36}{'median':>12}{'best quartile':>15}{'spread':>8}{'slices':>8}{'÷ direct':>10}{'÷ pgb.':>8}"
 )
@@ -147,12 +155,57 @@ def render(report: Mapping[str, Any]) -> Iterator[str]:
                 f"{told['spread']:>8.0%}{told['slices']:>8}"
                 f"{_ratio(told.get('to_direct')):>10}{_ratio(told.get('to_pgbouncer')):>8}"
             )
-    for section in report.get("sections", ()):
-        yield ""
-        yield section["title"]
-        for label, value in section["lines"]:
-            yield f"  {label:58}{value}"
+    if "cold" in report:
+        asked = report["cold"]["statements"]
+        title = f"A statement never seen before; µs, medians of {asked} statements such as agents write"
+        yield from _render_lines(title, cold_lines(report["cold"], _cpu_of_the_proxy(report, DISTINCT_POINT)))
+    yield from _render_lines(f"Memory with {IDLE:,} idle connections", memory_lines(report))
+    for curve in report.get("curves", ()):
+        yield from _render_curve(curve)
     yield from _render_targets(report.get("targets", ()))
+
+
+def cold_lines(cold: Mapping[str, Any], point_cpu_us: float | None) -> Iterator[tuple[str, str]]:
+    """The cold figures in words, with what is wanted of them. ``point_cpu_us`` is the proxy's CPU time for a
+    distinct point select, where it was measured."""
+    for key, label in _COLD:
+        values = cold[key]
+        yield label, f"{statistics.median(values):,.0f} (up to {max(values):,.0f})"
+    for protocol, trips in cold["extra_trips"].items():
+        yield f"round trips added to a point select, {protocol} (wanted: 1)", f"{trips:.2f}"
+    if point_cpu_us is not None:
+        yield "CPU of the proxy for a point select (wanted: < 150)", f"{point_cpu_us:,.0f}"
+
+
+def memory_lines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, mib in report.get("idle_memory", {}).items():
+        wanted = " (wanted: < 100)" if name == Name.PROXY else ""
+        yield f"{name}, MiB{wanted}", f"{mib:,.0f}"
+
+
+def _cpu_of_the_proxy(report: Mapping[str, Any], load: str) -> float | None:
+    for entry in report.get("loads", ()):
+        if entry["load"] == load and entry["metric"] == Metric.CPU and Name.PROXY in entry["contenders"]:
+            median: float = entry["contenders"][Name.PROXY]["median"]
+            return median
+    return None
+
+
+def _render_lines(title: str, lines: Iterator[tuple[str, str]]) -> Iterator[str]:
+    for number, (label, value) in enumerate(lines):
+        if not number:
+            yield ""
+            yield title
+        yield f"  {label:72}{value}"
+
+
+def _render_curve(curve: Mapping[str, Any]) -> Iterator[str]:
+    yield ""
+    yield f"{curve['name']}{'':40}"[:40] + "".join(f"{size:>12,}" for size in curve["sizes"])
+    for name, values in curve["series"].items():
+        yield f"  {name:38}" + "".join(f"{_number(value):>12}" for value in values)
+    for check in curve["checks"]:
+        yield f"  {check['what']}: {check['found']:.2f}, limit {check['limit']:.2f}: {check['verdict']}"
 
 
 def _render_configuration(told: Mapping[str, Any]) -> Iterator[str]:

@@ -6,12 +6,15 @@ next to each other in time, the loads and the contenders shuffled anew. Knows no
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.contenders import Contender, Name, Ring
+from bench.figures import FEWEST_SLICES
 from bench.loads import Load, Metric
 
 
@@ -19,6 +22,7 @@ from bench.loads import Load, Metric
 class Slices:
     """Every figure of every slice, by load, metric and contender, in the order of the rounds."""
 
+    rounds: int = 0
     taken: dict[str, dict[Metric, dict[Name, list[float]]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     )
@@ -50,13 +54,23 @@ def measure(
     rounds: int,
     seconds: float,
     seed: int,
+    within_s: float = math.inf,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Slices:
-    """``rounds`` rounds of slices of ``seconds`` each. ``tell`` hears of each round."""
+    """``rounds`` rounds of slices of ``seconds`` each. ``tell`` hears of each round.
+
+    A round that would end later than ``within_s`` seconds from now is not begun, unless a verdict needs it.
+    """
     chance = random.Random(seed)
     slices = Slices()
+    begun = time.monotonic()
     for number in range(rounds):
+        elapsed = time.monotonic() - begun
+        if number >= FEWEST_SLICES and elapsed * (number + 1) / number > within_s:
+            tell(f"no time for more than {number} rounds")
+            break
         tell(f"round {number + 1} of {rounds}")
         for load, contender in order(loads, ring.contenders, chance):
             slices.add(load.name, contender.name, load.run(ring, contender, seconds))
+        slices.rounds += 1
     return slices

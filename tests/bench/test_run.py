@@ -1,0 +1,169 @@
+"""The order of slices, the report made of them, and what of it is told."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from bench import publish, report
+from bench.client import Address
+from bench.contenders import Contender, Name
+from bench.figures import Verdict
+from bench.loads import LOADS, QUICK, Metric
+from bench.run import Slices, order
+from bench.targets import TARGETS
+
+PRESENT = {name: Contender(name, Address(1, "u", "d")) for name in Name}
+NAMES = {load.name for load in LOADS}
+
+
+def turns(seed: int, present: dict[Name, Contender] = PRESENT) -> list[tuple[str, Name]]:
+    return [(load.name, contender.name) for load, contender in order(LOADS, present, random.Random(seed))]
+
+
+def test_a_round_has_every_load_with_every_contender_once() -> None:
+    assert Counter(turns(1)) == Counter((load.name, name) for load in LOADS for name in load.contenders)
+
+
+def test_contenders_of_one_load_stand_next_to_each_other() -> None:
+    loads = [load for load, _ in turns(1)]
+    assert len([load for load, _ in groupby(loads)]) == len(LOADS)
+
+
+def test_the_seed_decides_the_order() -> None:
+    assert turns(7) == turns(7)
+    assert len({tuple(turns(seed)) for seed in range(20)}) == 20
+
+
+def test_nobody_always_goes_first() -> None:
+    firsts = {next(name for load, name in turns(seed) if load == "SELECT 1") for seed in range(50)}
+    assert firsts == {Name.DIRECT, Name.PGBOUNCER, Name.PROXY, Name.UNPRICED}
+
+
+def test_who_is_missing_is_left_out() -> None:
+    present = {name: c for name, c in PRESENT.items() if not name.startswith("pgbouncer")}
+    assert not any(name.startswith("pgbouncer") for _, name in turns(1, present))
+
+
+def test_loads_have_names_of_their_own_and_begin_with_direct_and_pgbouncer() -> None:
+    # report.py takes the first two for the references of the ratios.
+    assert len(NAMES) == len(LOADS)
+    for load in LOADS:
+        assert load.contenders[0].startswith("direct"), load.name
+        assert load.contenders[1].startswith("pgbouncer"), load.name
+    assert {load.name for load in QUICK} < NAMES
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.what)
+def test_targets_speak_of_what_is_measured(target: Any) -> None:
+    load = next(load for load in LOADS if load.name == target.load)
+    assert {Name.PROXY, target.reference} <= set(load.contenders)
+    assert target.metric is not Metric.CPU or target.reference is not Name.DIRECT
+
+
+def slices(direct: list[float], theirs: list[float], ours: list[float]) -> Slices:
+    made = Slices()
+    for name, values in ((Name.DIRECT, direct), (Name.PGBOUNCER, theirs), (Name.PROXY, ours)):
+        for value in values:
+            made.add("SELECT 1", name, {Metric.P50: value})
+    return made
+
+
+ADDED = next(t for t in TARGETS if t.load == "SELECT 1" and t.metric is Metric.P50)
+
+
+@pytest.mark.parametrize(
+    ("direct", "ours", "verdict"),
+    [
+        ([20.0] * 5, [40.0] * 5, Verdict.MET),
+        ([20.0] * 5, [60.0] * 5, Verdict.MISSED),
+        ([20.0, 20.0, 26.0, 30.0, 18.0], [40.0] * 5, Verdict.TOO_NOISY),
+        ([20.0] * 2, [40.0] * 2, Verdict.TOO_FEW),
+    ],
+)
+def test_a_target_is_judged_by_what_is_added_to_direct(
+    direct: list[float], ours: list[float], verdict: Verdict
+) -> None:
+    theirs = [value + 20 for value in direct]
+    (told,) = report.targets_of(slices(direct, theirs, ours), [ADDED])
+    assert told["verdict"] is verdict
+
+
+def test_a_target_whose_contender_is_missing_is_left_out() -> None:
+    assert report.targets_of(slices([20.0] * 3, [], [40.0] * 3), [ADDED]) == []
+
+
+def test_no_direct_slices_are_noise_enough() -> None:
+    assert report.noise_of(slices([], [1.0], [1.0]), "SELECT 1") == float("inf")
+
+
+def test_the_figures_of_a_load() -> None:
+    load = next(load for load in LOADS if load.name == "SELECT 1")
+    (entry,) = report.loads_of(slices([10.0, 20.0], [20.0, 40.0], [30.0, 60.0]), [load])
+    ours = entry["contenders"][Name.PROXY]
+    assert (ours["median"], ours["slices"], ours["to_direct"], ours["to_pgbouncer"]) == (45, 2, 3, 1.5)
+    assert entry["unit"] == "µs"
+
+
+@pytest.mark.parametrize(
+    ("metric", "work", "unit"),
+    [
+        (Metric.P50, "statement", "µs"),
+        (Metric.CPU, "statement", "µs of CPU a statement"),
+        (Metric.RATE, "row", "rows per s"),
+        (Metric.RATE, "MB", "MB per s"),
+    ],
+)
+def test_units(metric: Metric, work: str, unit: str) -> None:
+    assert report.unit(metric, work) == unit
+
+
+def kept() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(publish.REPORT.read_text(encoding="utf-8"))
+    return loaded
+
+
+def test_the_readme_shows_the_kept_report() -> None:
+    readme = publish.README.read_text(encoding="utf-8")
+    assert publish.replaced(readme, kept()) == readme
+
+
+def test_the_kept_pictures_are_there() -> None:
+    pictures = {path.name for path in publish.RESULTS.iterdir() if path.suffix in (".png", ".svg")}
+    assert pictures == {f"{name}.{kind}" for name in ("side-by-side", "growth") for kind in ("png", "svg")}
+
+
+def test_the_kept_report_as_text_is_the_kept_report() -> None:
+    text = (publish.RESULTS / "report.txt").read_text(encoding="utf-8")
+    assert "\n".join(report.render(kept())) + "\n" == text
+
+
+def test_a_readme_without_marks_is_not_overwritten() -> None:
+    with pytest.raises(ValueError, match="README"):
+        publish.replaced("# nothing here\n", kept())
+
+
+def test_pictures_of_a_report(tmp_path: Any) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is in the bench extra")
+    from bench.plot import draw
+
+    written = draw(kept(), tmp_path)
+    assert {path.name for path in written} == {
+        f"{name}.{kind}" for name in ("side-by-side", "growth") for kind in ("png", "svg")
+    }
+    for path in written:
+        begin = path.read_bytes()[:200]
+        assert begin.startswith(b"\x89PNG") or b"<?xml" in begin
+
+
+def test_a_report_without_curves_has_no_picture_of_growth(tmp_path: Any) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is in the bench extra")
+    from bench.plot import draw
+
+    names = {path.stem for path in draw(kept() | {"curves": []}, tmp_path)}
+    assert names == {"side-by-side"}
