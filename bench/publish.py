@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,7 @@ RESULTS: Final = Path(__file__).parent / "results"
 REPORT: Final = RESULTS / "report.json"
 README: Final = Path(__file__).parent.parent / "README.md"
 BEGIN: Final = "<!-- figures of bench/results/report.json, written by `make bench ARGS=--publish` -->\n"
+_WIDTH: Final = 120
 END: Final = "<!-- end of the figures -->\n"
 
 _ROWS: Final[tuple[tuple[str, Metric, str], ...]] = (
@@ -65,7 +67,12 @@ def replaced(readme: str, report: Mapping[str, Any]) -> str:
 
 def markdown(report: Mapping[str, Any]) -> str:
     """The part of README.md, with a line break at its end."""
-    return "\n".join(_lines(report)) + "\n"
+    return "\n".join(part for line in _lines(report) for part in _wrapped(line)) + "\n"
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line of prose in lines of the README's width; a row of a table cannot be broken."""
+    return [line] if line.startswith("|") or not line else textwrap.wrap(line, _WIDTH, break_on_hyphens=False)
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
