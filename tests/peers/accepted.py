@@ -5,6 +5,7 @@ A name listed here that no longer differs is a fault too: the list only ever say
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +30,35 @@ _NAMELESS_SETTING: Final = (
     "tests/policy/rules/test_setting_not_allowed.py::test_settings_outside_the_list_are_refused"
 )
 _UNKNOWN_COLUMN: Final = "tests/policy/rules/test_catalog_rules.py::test_one_repair_is_open"
+_ERRORS: Final = "errors of syntax and names"
+_TOLD: Final = (
+    "a text that does not parse is the gate's to answer; PostgreSQL's errors of class 42 get a Detail"
+)
+_ENGINE_ERROR: Final = (
+    "tests/proxy/test_session_catalog.py::test_an_error_of_the_agent_s_own_statement_is_told_by_the_catalog"
+)
+_ERROR_STEPS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(
+        (
+            *("node-pg", "postgres.js", "pgjdbc", "dbd-pg", "ruby-pg", "psqlpy", "adbc", "langchain"),
+            *("django-literals", "django-binding", "mcp-postgres"),
+            *(f"sqlalchemy-orm-{driver}" for driver in ("psycopg2", "psycopg", "pg8000")),
+        ),
+        (_ERRORS,),
+    ),
+    "lib-pq": tuple(f"{_ERRORS}, binary parameters: {binary}" for binary in ("no", "yes")),
+    "pgx-v4": tuple(f"{_ERRORS}, cache: {cache}" for cache in ("prepare", "describe", "none", "simple")),
+    "php-pdo": tuple(f"{_ERRORS}, {how} prepares" for how in ("real", "emulated")),
+    "psqlODBC": tuple(
+        f"{_ERRORS}, {options}"
+        for options in (
+            *({}, {"UseServerSidePrepare": 0}),
+            *({"UseDeclareFetch": 1, "Fetch": 7}, {"Protocol": "7.4-2"}),
+        )
+    ),
+}
+"""The step of each flow in which PostgreSQL's errors of syntax and names are met, and no others."""
+_LARGE_OBJECTS: Final = "libpq reads and writes large objects by FunctionCall, which carries no SQL to judge"
 _FUNCTION_CALL: Final = "tests/e2e/test_transparency.py::test_large_objects_where_the_policy_is_enforced"
 
 ACCEPTED: Final[tuple[Accepted, ...]] = (
@@ -41,7 +71,13 @@ ACCEPTED: Final[tuple[Accepted, ...]] = (
         "pg_dump",
         "large-objects",
         _ONLY_ENFORCED,
-        "libpq reads and writes large objects by FunctionCall, which carries no SQL to judge",
+        _LARGE_OBJECTS,
         _FUNCTION_CALL,
+    ),
+    Accepted("ruby-pg", "large objects", _ONLY_ENFORCED, _LARGE_OBJECTS, _FUNCTION_CALL),
+    *(
+        Accepted(flow, step, _ONLY_ENFORCED, _TOLD, _ENGINE_ERROR)
+        for flow, steps in _ERROR_STEPS.items()
+        for step in steps
     ),
 )

@@ -84,7 +84,7 @@ public class Jdbc {
           c.setAutoCommit(false);
           query(c, "SELECT count(*) FROM part");
           failing(() -> query(c, "SELECT 1 / 0"));
-          failing(() -> query(c, "SELECT * FROM absent"));
+          failing(() -> query(c, "SELECT 'x'::int"));
           failing(() -> query(c, "SELECT 'still here'"));
           c.commit();
           try (PreparedStatement p = c.prepareStatement("SELECT * FROM changing")) {
@@ -98,6 +98,11 @@ public class Jdbc {
         }
       });
     }
+    step("errors of syntax and names", () -> {
+      failing(() -> query(connection, "SELEC 1"));
+      failing(() -> query(connection, "SELECT nam FROM part"));
+      failing(() -> query(connection, "SELECT * FROM absent"));
+    });
     step("fetch size", () -> {
       connection.setAutoCommit(false);
       try (Statement s = connection.createStatement()) {

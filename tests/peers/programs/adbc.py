@@ -28,10 +28,6 @@ with adbc.connect(DSN, autocommit=True) as connection, connection.cursor() as cu
     )
     print(cursor.adbc_ingest("nut", table, mode="create"))
     print(cursor.adbc_ingest("nut", table.slice(0, 10), mode="append"))
-    try:
-        cursor.adbc_ingest("nut", table, mode="create")
-    except Exception as error:
-        print(type(error).__name__, error)
 
     print("== query")
     cursor.execute("SELECT id, name, price, gone FROM nut ORDER BY id LIMIT 5")
@@ -49,12 +45,18 @@ with adbc.connect(DSN, autocommit=True) as connection, connection.cursor() as cu
     cursor.execute("SELECT i FROM generate_series(1, 200000) AS i")
     print(sum(len(batch) for batch in cursor.fetch_record_batch()))
     cursor.execute("SET work_mem = '8MB'")
-    cursor.execute("SHOW work_mem")
+    cursor.execute("SELECT current_setting('work_mem')")
     print(cursor.fetchall())
 
-    print("== errors")
+    print("== errors of syntax and names")
     failing(cursor, "SELEC 1")
     failing(cursor, "SELECT nam FROM nut")
+    try:
+        cursor.adbc_ingest("nut", table, mode="create")
+    except Exception as error:
+        print(type(error).__name__, error)
+
+    print("== errors")
     failing(cursor, "SELECT 10 / (3 - i) FROM generate_series(1, 5) AS i")
 
     print("== metadata")

@@ -101,16 +101,18 @@ print(
     User.objects.raw("SELECT * FROM auth_user WHERE id = %s", [users[0].id])[0].username,
 )
 
+print("== errors of syntax and names")
+try:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT nowhere FROM auth_user")
+except ProgrammingError as error:
+    print(error)
+
 print("== errors")
 try:
     with transaction.atomic():
         Group.objects.create(name="group 1")
 except IntegrityError as error:
-    print(error)
-try:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT nowhere FROM auth_user")
-except ProgrammingError as error:
     print(error)
 with transaction.atomic():
     try:

@@ -39,6 +39,7 @@ print(database.run("SELECT name FROM city WHERE id = :id", parameters={"id": 2},
 query = QuerySQLDatabaseTool(db=database)
 print(query.invoke("SELECT name FROM large"))
 print(query.invoke("UPDATE city SET people = 1 WHERE id = 1"))
+print(database.run_no_throw("SELECT 1 / 0"))
+print("== errors of syntax and names")
 print(query.invoke("SELECT nam FROM city"))
 print(query.invoke("SELEC"))
-print(database.run_no_throw("SELECT 1 / 0"))

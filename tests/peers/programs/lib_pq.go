@@ -97,9 +97,11 @@ func run(db *sql.DB, binary string) {
 	}
 	must(statement.Close())
 
-	step("errors")
+	step("errors of syntax and names")
 	show(db, "SELEC 1")
 	show(db, "SELECT nam FROM thing WHERE id = $1", 1)
+
+	step("errors")
 	show(db, "INSERT INTO thing (id) VALUES ($1)", 1)
 	show(db, "SELECT 10 / (3 - i) FROM generate_series(1, 5) AS i")
 	show(db, "")

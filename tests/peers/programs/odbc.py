@@ -30,7 +30,7 @@ def failing(cursor: pyodbc.Cursor, statement: str, *values: object) -> None:
 
 
 for options in ({}, {"UseServerSidePrepare": 0}, {"UseDeclareFetch": 1, "Fetch": 7}, {"Protocol": "7.4-2"}):
-    print(f"== {options}")
+    print(f"== statements, {options}")
     connection = connect(**options)
     cursor = connection.cursor()
     cursor.execute("DROP TABLE IF EXISTS part")
@@ -45,10 +45,13 @@ for options in ({}, {"UseServerSidePrepare": 0}, {"UseDeclareFetch": 1, "Fetch":
     while rows := cursor.fetchmany(8):
         print([row[0] for row in rows])
     print(cursor.execute("SELECT 1; SELECT 2").fetchall(), cursor.nextset() and cursor.fetchall())
+    print(f"== errors of syntax and names, {options}")
     failing(cursor, "SELEC 1")
     failing(cursor, "SELECT nam FROM part WHERE id = ?", 1)
+    print(f"== errors, {options}")
     failing(cursor, "INSERT INTO part (name) VALUES (?)", "many 1")
     failing(cursor, "SELECT 10 / (3 - i) FROM generate_series(1, 5) AS i")
+    print(f"== transactions and catalog functions, {options}")
     connection.autocommit = False
     cursor.execute("DELETE FROM part WHERE id = 1")
     failing(cursor, "SELECT 1 / 0")

@@ -38,9 +38,11 @@ for my $how (0, 1) {
     $now->execute; rows($now->fetchall_arrayref); print "@{$now->{NAME}} @{$now->{pg_type}}\n";
 }
 
-step "errors";
+step "errors of syntax and names";
 failing("SELEC 1");
 failing("SELECT nam FROM tool WHERE id = ?", 1);
+
+step "errors";
 failing("INSERT INTO tool (name) VALUES (?)", "tool '1");
 failing("SELECT 10 / (3 - i) FROM generate_series(1, 5) AS i");
 failing("SELECT 1; SELECT 2");

@@ -86,12 +86,14 @@ func run(c *pgx.Conn, cache string) {
 	must(c.Ping(background))
 	show(c, "")
 
-	step("errors")
+	step("errors of syntax and names")
 	show(c, "SELEC 1")
 	show(c, "SELECT nam FROM gadget WHERE id = $1", 1)
+	show(c, "SELECT * FROM absent WHERE b = $1", 1)
+
+	step("errors")
 	show(c, "INSERT INTO gadget (id) VALUES ($1)", 1)
 	show(c, "SELECT 10 / (3 - i) FROM generate_series(1, 5) AS i")
-	show(c, "SELECT * FROM absent WHERE a = $1", 1)
 
 	step("schema change under a cached statement")
 	show(c, "SELECT * FROM gadget WHERE id = $1", 1)

@@ -18,9 +18,10 @@ foreach ([false, true] as $emulated) {
     $select = $pdo->prepare("SELECT id, title, live FROM page WHERE views = ? AND title LIKE ?");
     foreach (range(1, 3) as $n) { $select->execute([$n, "t%"]); show($select->fetchAll(PDO::FETCH_ASSOC)); show($select->getColumnMeta(1)); }
     show($pdo->query("SELECT 1 AS a, NULL AS b, 'ü' AS c")->fetchAll(PDO::FETCH_ASSOC));
-    step("errors, $how prepares");
+    step("errors of syntax and names, $how prepares");
     failing(fn() => $pdo->query("SELEC 1"));
     failing(function () use ($pdo) { $s = $pdo->prepare("SELECT nam FROM page WHERE id = ?"); $s->execute([1]); });
+    step("errors, $how prepares");
     failing(function () use ($pdo) { $s = $pdo->prepare("INSERT INTO page (title) VALUES (?)"); $s->execute(["t'1"]); });
     failing(function () use ($pdo) { $s = $pdo->prepare("SELECT 10 / ?::int"); $s->execute([0]); });
     step("transactions, $how prepares");

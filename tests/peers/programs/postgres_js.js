@@ -18,7 +18,7 @@ const steps = {
   },
   async "pipelined"(sql) {
     shown(await Promise.all(Array.from({ length: 50 }, (_, n) => sql`SELECT ${n}::int + 1 AS v`.then((r) => r[0].v))));
-    const mixed = await Promise.allSettled([sql`SELECT 1 AS a`, sql`SELECT 1 / ${0}::int`, sql`SELECT * FROM nowhere`, sql`SELECT 2 AS a`]);
+    const mixed = await Promise.allSettled([sql`SELECT 1 AS a`, sql`SELECT 1 / ${0}::int`, sql`SELECT ${"x"}::text::int`, sql`SELECT 2 AS a`]);
     mixed.forEach((r) => shown(r.status === "fulfilled" ? r.value : told(r.reason)));
   },
   async "unprepared and simple"(sql) {
@@ -26,7 +26,11 @@ const steps = {
     shown(await sql.unsafe("SELECT $1::int AS a", [5]));
     shown(await sql.unsafe("SELECT $1::int AS a", [6], { prepare: true }));
     shown(await sql`SELECT 7 AS a`.simple());
+  },
+  async "errors of syntax and names"(sql) {
     await sql.unsafe("SELEC").catch((e) => shown(told(e)));
+    await sql`SELECT * FROM nowhere WHERE a = ${1}`.catch((e) => shown(told(e)));
+    await sql`SELECT nam FROM account`.catch((e) => shown(told(e)));
   },
   async "described"(sql) {
     const statement = await sql`SELECT id, name FROM account WHERE id = ${1}`.describe();

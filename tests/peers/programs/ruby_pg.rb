@@ -34,9 +34,11 @@ p [d.nparams, d.paramtype(0), d.fields, d.ftype(1)]
 c.exec("DEALLOCATE by_id")
 failing { c.exec_prepared("by_id", [1]) }
 
-step "errors"
+step "errors of syntax and names"
 failing { c.exec("SELEC 1") }
 failing { c.exec_params("SELECT nam FROM seed WHERE id = $1", [1]) }
+
+step "errors"
 failing { c.exec_params("INSERT INTO seed (name) VALUES ($1)", ["c"]) }
 failing { c.exec("SELECT 10 / (3 - i) FROM generate_series(1, 5) AS i").values }
 

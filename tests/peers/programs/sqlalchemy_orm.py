@@ -104,11 +104,20 @@ with Session(engine) as session:
         told(error)
     print(session.scalar(select(func.count()).select_from(Author)))
     try:
-        session.execute(text("SELECT nowhere FROM author"))
+        session.execute(text("SELECT 1 / (SELECT 0)"))
     except DBAPIError as error:
         told(error)
     session.rollback()
     print(session.scalar(text("SELECT :a + 1"), {"a": 41}))
+
+print("== errors of syntax and names")
+with Session(engine) as session:
+    for statement in ("SELECT nowhere FROM author", "SELEC"):
+        try:
+            session.execute(text(statement))
+        except DBAPIError as error:
+            told(error)
+        session.rollback()
 
 print("== streams")
 with engine.connect() as connection:

@@ -4,7 +4,6 @@ import asyncio
 import os
 
 import psqlpy
-from psqlpy.exceptions import RustPSQLDriverPyBaseError
 
 
 def dsn() -> str:
@@ -15,7 +14,7 @@ def dsn() -> str:
 async def failing(connection: psqlpy.Connection, statement: str, values: list[object] | None = None) -> None:
     try:
         print("no error", (await connection.execute(statement, values)).result())
-    except RustPSQLDriverPyBaseError as error:
+    except Exception as error:
         print(type(error).__name__, error)
 
 
@@ -39,9 +38,11 @@ async def main() -> None:
     await connection.execute_batch("SELECT 1; UPDATE bolt SET size = 0 WHERE id = 1")
     await connection.execute_many("INSERT INTO bolt (name) VALUES ($1)", [[f"many {n}"] for n in range(40)])
 
-    print("== errors")
+    print("== errors of syntax and names")
     await failing(connection, "SELEC 1")
     await failing(connection, "SELECT nam FROM bolt WHERE id = $1", [1])
+
+    print("== errors")
     await failing(connection, "INSERT INTO bolt (name) VALUES ($1)", ["many 1"])
     await failing(connection, "SELECT 10 / (3 - i) FROM generate_series(1, 5) AS i")
 
