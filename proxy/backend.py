@@ -208,9 +208,11 @@ async def _authenticate(stream: Stream, login: Login) -> None:
         raise BackendError("the database server asks for a password and none is configured", "28000")
     match wanted:
         case authentication.CleartextWanted():
-            if not (stream.encrypted or stream.local):
-                # Whoever stands in between could ask for it: never in clear over a network.
-                raise BackendError("the database server asks for the password in clear without TLS", "28000")
+            if not (stream.verified or stream.local):
+                # Whoever stands in between could ask for it, and ends TLS where nobody is verified.
+                raise BackendError(
+                    "the database server asks for the password in clear and is not verified by TLS", "28000"
+                )
             stream.write(authentication.encode_password(login.password))
         case authentication.MD5Wanted(salt):
             stream.write(authentication.encode_password(_md5_answer(login.role, login.password, salt)))

@@ -17,9 +17,9 @@ from proxy.scram import SALT_BYTES, Verifier
 
 MAX_SECRET_BYTES: Final = 4096
 
-_SALTS: Final = secrets.token_bytes(32)
-"""Makes salts that stay as they are when a configuration is loaded anew: a name whose salt changed then would
-be known to be an agent's."""
+NAMES_SECRET: Final = secrets.token_bytes(32)
+"""Makes the salts of agents and of names that are none: both stay as they are when a configuration is loaded
+anew, and in every process that was forked from this one, so that no difference tells who is an agent."""
 
 
 class SecretError(Exception):
@@ -37,7 +37,7 @@ def checked(text: str) -> str:
 
 def derive(password: str, name: str) -> Verifier:
     """The verifier by which ``name`` proves ``password``."""
-    salt = hmac.digest(_SALTS, name.encode("utf-8"), "sha256")[:SALT_BYTES]
+    salt = hmac.digest(NAMES_SECRET, name.encode("utf-8"), "sha256")[:SALT_BYTES]
     return Verifier.derive(password, salt)
 
 

@@ -31,12 +31,13 @@ from proxy.cancel import CancelRegistry
 from proxy.catalogs import CatalogLogin, Catalogs, WatchedCatalog
 from proxy.config import Config
 from proxy.conversation import Identity
+from proxy.credentials import NAMES_SECRET
 from proxy.gate import Gate
 from proxy.handshake import Proven, RefusedError
 from proxy.logins import Logins
 from proxy.relay import AuditSink, BackendKey, Relay
 from proxy.session import Session
-from proxy.stream import StreamClosedError, TLSFailedError, TransportStream
+from proxy.stream import StreamClosedError, TLSFailedError, TransportStream, peer_network
 from proxy.wire.startup import CancelRequest, NotPostgresError
 
 DRAIN_S: Final = 30.0
@@ -65,7 +66,6 @@ class Server:
 
     def __init__(self, config: Config, audit: AuditSink | None = None) -> None:
         self._audit: AuditSink = audit or NoAudit()
-        self._mock_secret = secrets.token_bytes(32)
         self._cancels = CancelRegistry()
         self._logins = Logins()
         self._ledger = MemoryLedger()
@@ -192,7 +192,7 @@ class Server:
                 raise RefusedError("sorry, too many clients already", "53300")
         async with self._logins.attempt(stream.source, first.parameters.get("user", "")):
             async with asyncio.timeout_at(deadline):
-                proven = await handshake.authenticate(stream, first, config, self._mock_secret, terms.tls)
+                proven = await handshake.authenticate(stream, first, config, NAMES_SECRET, terms.tls)
             self._take_place(proven, config)
             try:
                 await self._open(stream, proven, terms, deadline)
@@ -401,8 +401,9 @@ class _Accepted(TransportStream):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         peer: Any = transport.get_extra_info("peername")
-        self.source = str(peer[0]) if isinstance(peer, tuple) and peer else "local"
-        host = f"[{self.source}]" if ":" in self.source else self.source
+        self.source = peer_network(peer)
+        address = str(peer[0]) if isinstance(peer, tuple) and peer else "local"
+        host = f"[{address}]" if ":" in address else address
         self.client = f"{host}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else "local"
         self._on_accepted(self)
 

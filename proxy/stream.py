@@ -50,6 +50,10 @@ class Stream(Protocol):
         """What the other side has shown in its TLS handshake."""
 
     @property
+    def verified(self) -> bool:
+        """True when the other side had to show a certificate that somebody trusted vouches for."""
+
+    @property
     def address(self) -> Address | None:
         """Where the other end is; None for a Unix socket."""
 
@@ -172,6 +176,10 @@ class TransportStream(asyncio.Protocol):
     def certificate(self) -> PeerCertificate | None:
         return PeerCertificate.of(self._tls) if self._tls is not None else None
 
+    @property
+    def verified(self) -> bool:
+        return self._tls is not None and self._tls.context.verify_mode is ssl.CERT_REQUIRED
+
     async def start_tls(
         self,
         context: ssl.SSLContext,
@@ -264,6 +272,15 @@ def _feed(transport: asyncio.Transport, data: bytes) -> None:
         buffer[:size] = data[:size]
         receiver.buffer_updated(size)
         data = data[size:]
+
+
+def peer_network(peer: object) -> str:
+    """Whom to hold to account for a ``peername``: an IPv4 address, an IPv6 network of 64 bits (any host has
+    as many addresses in it as it likes), or ``local``."""
+    address = peer_address(peer)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((int(address), 64), strict=False))
+    return "local" if address is None else str(address)
 
 
 def is_local(peer: object) -> bool:

@@ -74,9 +74,11 @@ def log_in(
     *,
     local: bool = True,
     encrypted: bool = False,
+    verified: bool = False,
     certificate: PeerCertificate | None = None,
 ) -> BackendSession:
     async def ours(stream: MemoryStream) -> BackendSession:
+        stream.verified = verified
         stream.certificate = certificate
         return await backend.log_in(stream, login)
 
@@ -244,12 +246,13 @@ def test_no_password_for_a_server_that_asks() -> None:
     )
 
 
-@pytest.mark.parametrize(("local", "encrypted"), [(True, False), (False, True)])
-def test_in_clear_over_a_safe_way(local: bool, encrypted: bool) -> None:
-    assert log_in(server(ask_cleartext), local=local, encrypted=encrypted).pid == 4711
+@pytest.mark.parametrize(("local", "verified"), [(True, False), (False, True)])
+def test_in_clear_over_a_safe_way(local: bool, verified: bool) -> None:
+    assert log_in(server(ask_cleartext), local=local, encrypted=verified, verified=verified).pid == 4711
 
 
-def test_never_in_clear_over_a_network() -> None:
+@pytest.mark.parametrize("encrypted", [False, True], ids=["without TLS", "with TLS to anybody"])
+def test_never_in_clear_to_who_may_be_in_between(encrypted: bool) -> None:
     heard: list[bytes] = []
 
     async def greedy(stream: MemoryStream) -> None:
@@ -257,7 +260,7 @@ def test_never_in_clear_over_a_network() -> None:
         stream.write(authentication.encode_cleartext_wanted())
         heard.append(await stream.rest())
 
-    assert refused(greedy, local=False).sqlstate == "28000"
+    assert refused(greedy, local=False, encrypted=encrypted).sqlstate == "28000"
     assert heard == [b""]
 
 

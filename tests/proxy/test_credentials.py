@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy import credentials
+from proxy import credentials, scram
 from proxy.credentials import PasswordFile, SecretError, VerifierFile
 from proxy.scram import Verifier
 
@@ -109,3 +109,9 @@ def test_nothing_shows_the_password(path: Path) -> None:
         with pytest.raises(SecretError) as caught:
             credentials.checked(text)
         assert SECRET not in str(caught.value)
+
+
+def test_an_agents_salt_is_made_as_that_of_a_name_that_is_none(path: Path) -> None:
+    """A name that becomes an agent, or ceases to be one, shows no other salt."""
+    known = VerifierFile(PasswordFile(path), "bot").verifier()
+    assert known.salt == scram.mock_verifier("bot", credentials.NAMES_SECRET).salt

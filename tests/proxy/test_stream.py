@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from proxy import tls
-from proxy.stream import StreamClosedError, TransportStream, is_local
+from proxy.stream import StreamClosedError, TransportStream, is_local, peer_network
 from tests.support.certificates import Certificates
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -186,6 +186,7 @@ def test_tls_from_a_hello_that_was_read_already(
         await stream.start_tls(context, server_side=True, hello=hello)
         assert stream.alpn == "postgresql"
         assert stream.certificate is None
+        assert not stream.verified
         assert await stream.read(200_000) == b"x" * 200_000
         stream.write(b"world")
         with pytest.raises(StreamClosedError):
@@ -274,3 +275,20 @@ def test_plaintext_is_never_taken_for_encrypted_words(
 )
 def test_what_counts_as_this_machine(peer: object, local: bool) -> None:
     assert is_local(peer) is local
+
+
+@pytest.mark.parametrize(
+    ("peer", "network"),
+    [
+        (("192.0.2.7", 1), "192.0.2.7"),
+        (("::ffff:192.0.2.7", 1, 0, 0), "192.0.2.7"),
+        (("2001:db8::1", 1, 0, 0), "2001:db8::/64"),
+        (("2001:db8::ffff:ffff:ffff:ffff", 1, 0, 0), "2001:db8::/64"),
+        (("2001:db8:0:1::1", 1, 0, 0), "2001:db8:0:1::/64"),
+        (("fe80::1%eth0", 1, 0, 2), "fe80::/64"),
+        ("/run/socket", "local"),
+        (None, "local"),
+    ],
+)
+def test_who_is_held_to_account(peer: object, network: str) -> None:
+    assert peer_network(peer) == network

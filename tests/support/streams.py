@@ -28,6 +28,7 @@ class MemoryStream:
         self.hello = b""
         self.alpn: str | None = "postgresql"
         self.certificate: PeerCertificate | None = None
+        self.verified = False
         self.address: Address | None = ip_address("127.0.0.1" if local else "192.0.2.7")
         self._arrived = bytearray()
         self._change = asyncio.Event()
