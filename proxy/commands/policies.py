@@ -11,7 +11,7 @@ from pathlib import Path
 from policy import loader, schema
 from policy.diagnostics import Diagnostic, InvalidFileError, Severity, render
 from policy.lint import lint
-from proxy.commands import explain, trial
+from proxy.commands import explain, init, trial
 from proxy.commands.sources import add_names, named_catalog, policy_files
 from proxy.commands.terminal import Exit, Subcommands, add_format, command, group, read
 
@@ -31,6 +31,7 @@ def register(commands: Subcommands) -> None:
     add_names(lint_)
     lint_.add_argument("--strict", action="store_true", help="let a warning fail the check as well")
     add_format(lint_, "each fault with its line and a caret, or one JSON object a fault")
+    init.register(policy)
     trial.register(policy)
     explain.register(policy)
     command(policy, "schema", _policy_schema, ["policy schema > policy.schema.json"])
