@@ -26,7 +26,7 @@ from policy.decision import RuleFailure
 from policy.driver_lookups import is_driver_lookup
 from policy.expressions import kind_of, names_of
 from policy.facts import CallKind, CopyEnd, Facts, FunctionRef, RelationRef, SessionAction
-from policy.figures import Figures, Relations, figures
+from policy.figures import Figures, LockMode, Relations, figures
 from policy.model import CostLimits, Policy, RuleLevel, Violation
 from policy.names import Names, PathNames, QualifiedName
 from policy.parse import canonical, normalize, parse, trees
@@ -388,18 +388,26 @@ def _cost(priced: Priced, excess: Excess | None) -> dict[str, Any]:
         "total": _rounded(told.total),
         "rows": _rounded(told.result_rows if excess is None else excess.figure.rows),
         "limit": None if excess is None else excess.limit,
+        "estimate": None if excess is None else _rounded(excess.amount),
+        "ceiling": None if excess is None else _rounded(excess.ceiling),
         "node": None if excess is None else excess.node.kind,
         "relation": None if name is None else str(name),
         "locks": [
-            {
-                "relation": f"{lock.schema or 'public'}.{lock.relation}",
-                "mode": lock.mode,
-                "rows": round(lock.rows),
-            }
-            for lock in told.locks[:MAX_LOCKS]
-            if priced.visible(QualifiedName(lock.schema or "public", lock.relation))
+            {"relation": str(relation), "mode": mode, "rows": round(rows)}
+            for (relation, mode), rows in islice(_locks(priced).items(), MAX_LOCKS)
         ],
     }
+
+
+def _locks(priced: Priced) -> Mapping[tuple[QualifiedName, LockMode], float]:
+    """The rows locked by relation and mode, the strongest first, of those relations that may be named; the
+    parts of one table together."""
+    found: dict[tuple[QualifiedName, LockMode], float] = {}
+    for lock in priced.figures.locks:
+        name = priced.named(lock.schema, lock.relation)
+        if name is not None:
+            found[name, lock.mode] = found.get((name, lock.mode), 0.0) + lock.rows
+    return found
 
 
 def _rounded(value: float) -> float | int:

@@ -13,11 +13,13 @@ at no less than its input's total cost, and there the share is whole again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
 from policy.catalog_values import Relation
+from policy.names import QualifiedName
 from policy.plan import Node, Plan
 
 TUPLE_COST: Final = 0.0225
@@ -26,12 +28,15 @@ cpu_operator_cost, and a page's cost over 100 rows."""
 _LEADER_SHARE: Final = 0.3
 """What each worker costs the leader of its own work (get_parallel_divisor in costsize.c)."""
 _TINY: Final = 1e-9
+_APPENDS: Final = frozenset({"Append", "Merge Append"})
 
 
 class Relations(Protocol):
     """What is asked of a catalog here; ``policy.catalog.Catalog`` answers it."""
 
     def relation(self, schema: str, name: str) -> Relation | None: ...
+
+    def ancestors(self, relation: Relation) -> frozenset[QualifiedName]: ...
 
 
 class LockMode(StrEnum):
@@ -60,7 +65,7 @@ class Figure:
     """One node and what of it is charged. ``share`` 0..1, ``runs`` how often it runs, at least 1.
 
     ``cost`` is for one run (the nodes above hold the sum), ``rows`` for all of them. ``scanned`` is the
-    number of rows that a sequential scan reads of its relation in one run, None for other nodes.
+    number of rows that sequential scans read of one relation in one run, None for other nodes.
     """
 
     node: Node
@@ -72,6 +77,8 @@ class Figure:
     size_source: SizeSource | None = None
     repeated_by: Node | None = None
     """The node above that makes it run more than once."""
+    whole: QualifiedName | None = None
+    """Of an Append: the table whose parts it reads, and of which ``scanned`` is the sum."""
     never_analyzed: bool = False
     """The catalog says that statistics of the scanned relation were never gathered."""
 
@@ -142,6 +149,7 @@ class _Reading:
         share, runs = above.share, above.runs
         run_rows = node.rows * above.processes
         scanned, source, unknown = _scanned(node, run_rows, self._relations)
+        place = len(self.found)
         self.found.append(
             Figure(
                 node=node,
@@ -163,6 +171,33 @@ class _Reading:
             repeated_by = node if times > 1 else above.repeated_by
             processes = 1.0 if child.role == "InitPlan" else below
             self.visit(child, _Above(part, runs * times, processes, repeated_by))
+        if node.kind in _APPENDS and self._relations is not None:
+            self.found[place] = _of_whole(self.found[place], self.found[place + 1 :], self._relations)
+
+
+def _of_whole(append: Figure, below: Sequence[Figure], relations: Relations) -> Figure:
+    """What ``append`` reads of one partitioned or inherited table: small parts make a large whole."""
+    sums: dict[QualifiedName, float] = {}
+    for part in below:
+        whole = _whole(part.node, relations) if part.scanned is not None else None
+        if whole is not None and part.scanned is not None:
+            sums[whole] = sums.get(whole, 0.0) + part.scanned
+    if not sums:
+        return append
+    largest = max(sums, key=lambda each: sums[each])
+    unknown = any(part.never_analyzed for part in below)
+    return replace(append, scanned=sums[largest], whole=largest, never_analyzed=unknown)
+
+
+def _whole(scan: Node, relations: Relations) -> QualifiedName | None:
+    """The table at the top of those that the one scanned is a part of; None where it is no part."""
+    known = relations.relation(scan.schema or "", scan.relation or "")
+    above = relations.ancestors(known) if known is not None else frozenset()
+    for name in sorted(above):
+        parent = relations.relation(*name)
+        if parent is not None and not relations.ancestors(parent):
+            return name
+    return None
 
 
 def _processes(node: Node) -> float:

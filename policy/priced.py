@@ -7,11 +7,11 @@ agent, whose columns a name in the plan's text means. Knows no limit's wording.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from typing import Protocol
+from typing import Final, Protocol
 
 from policy.catalog_values import Function
 from policy.facts import Facts
@@ -20,6 +20,9 @@ from policy.model import CostLimits, Policy
 from policy.names import QualifiedName
 from policy.plan import Node
 from policy.sizes import COLUMN_NUMBER
+
+_UNSAID_SCHEMA: Final = "public"
+"""Of relations in a plan that was asked without VERBOSE."""
 
 
 class PlanCatalog(Relations, Protocol):
@@ -48,10 +51,34 @@ class Priced:
     def shown(self, node: Node) -> QualifiedName | None:
         """The relation of ``node`` where the agent may know its name: a view's tables are the view's
         secret."""
-        if node.relation is None:
-            return None
-        name = QualifiedName(node.schema or "public", node.relation)
+        whole = self._wholes.get(id(node))
+        if whole is not None:
+            return whole if self.visible(whole) else None
+        return None if node.relation is None else self.named(node.schema, node.relation)
+
+    def named(self, schema: str | None, relation: str) -> QualifiedName | None:
+        """What the relation of a plan is called in front of the agent: a part of a table that the statement
+        does not name itself by the name of the whole."""
+        name = QualifiedName(schema or _UNSAID_SCHEMA, relation)
+        known = self.catalog.relation(*name) if self.catalog is not None else None
+        if known is not None and self.catalog is not None and relation not in self._named:
+            above = [each for each in self.catalog.ancestors(known) if self.visible(each)]
+            if above:
+                return min(above, key=self._height)
         return name if self.visible(name) else None
+
+    def _height(self, name: QualifiedName) -> int:
+        """How many tables the one of this name is a part of."""
+        known = self.catalog.relation(*name) if self.catalog is not None else None
+        return len(self.catalog.ancestors(known)) if known is not None and self.catalog is not None else 0
+
+    @cached_property
+    def _named(self) -> frozenset[str]:
+        return frozenset(ref.name for ref in self.facts.relations)
+
+    @cached_property
+    def _wholes(self) -> Mapping[int, QualifiedName]:
+        return {id(each.node): each.whole for each in self.figures.nodes if each.whole is not None}
 
     def relations_below(self, node: Node) -> tuple[QualifiedName, ...]:
         """The relations read by ``node`` and what is below it, in plan order, those that may be named."""
@@ -73,6 +100,10 @@ class Priced:
         """At most how large the number in a column of the plan's text is: a ``sizes.NumberOf``."""
         stored = column[-2] in self._stored if len(column) > 1 else bool(self._stored) and not self._others
         return COLUMN_NUMBER if stored else math.inf
+
+    def known(self, name: QualifiedName) -> bool:
+        """Whether the catalog says which indexes ``name`` has."""
+        return self.catalog is not None and self.catalog.relation(*name) is not None
 
     def indexed(self, name: QualifiedName) -> Iterator[str]:
         """The columns of ``name`` that lead an index and that the agent may use."""

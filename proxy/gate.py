@@ -206,7 +206,8 @@ class Gate:
 
     def foreseen(self, ruling: Ruling, cost: Mapping[str, Any] | None) -> Ruling:
         """The refusal of a statement that was counted to write too many rows; ``cost`` is its plan's."""
-        return self.refused(ruling, (affected_rows_over_limit.foreseen(self.policy),), cost)
+        told = {**(cost or {}), "limit": "affected_rows", "ceiling": self.policy.limits.affected_rows}
+        return self.refused(ruling, (affected_rows_over_limit.foreseen(self.policy),), told)
 
     def exceeded(self, decision: Decision, names: SessionNames, violation: Violation) -> Reject:
         """The refusal of a statement that was let run and went over a limit."""

@@ -190,7 +190,7 @@ def _hint(priced: Priced, excess: Excess) -> str:  # noqa: PLR0911 - one cure fo
         )
     if any(child.role == "SubPlan" for child in node.children):
         return "Replace the sub-select that runs for every row by a join, or add a condition or a LIMIT."
-    return f"Add a condition{_on_indexed(priced, node)}, or a LIMIT without an ORDER BY that needs a sort."
+    return _condition(priced, node)
 
 
 def _sides(priced: Priced, join: Node) -> str:
@@ -200,13 +200,19 @@ def _sides(priced: Priced, join: Node) -> str:
     return f"{names[0]} with itself" if names else "its relations"
 
 
-def _on_indexed(priced: Priced, node: Node) -> str:
+def _condition(priced: Priced, node: Node) -> str:
+    limit = "a LIMIT without an ORDER BY that needs a sort"
+    names = priced.relations_below(node)
     told = [
         f"{name} (indexed: {', '.join(columns)})"
-        for name in priced.relations_below(node)
+        for name in names
         if (columns := tuple(priced.indexed(name)))
     ]
-    return f" on an indexed column of {' or '.join(told[:3])}" if told else " on an indexed column"
+    if told:
+        return f"Add a condition on an indexed column of {' or '.join(told[:3])}, or {limit}."
+    if len(names) == 1 and priced.known(names[0]):
+        return f"Add {limit}: {names[0]} has no index on a column that you may use."
+    return f"Add a condition on an indexed column, or {limit}."
 
 
 def _number(value: float) -> str:

@@ -88,6 +88,7 @@ def foreseen(result: PGresult) -> None:
     assert field(result, "MESSAGE_PRIMARY").startswith("The statement would write more than 10 rows")
     detail = json.loads(field(result, "MESSAGE_DETAIL"))
     assert detail["rule"] == AFFECTED
+    assert (detail["cost"]["limit"], detail["cost"]["ceiling"]) == ("affected_rows", 10)
     assert {lock["relation"] for lock in detail["cost"]["locks"]} == {"public.jobs"}
 
 

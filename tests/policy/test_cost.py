@@ -255,6 +255,8 @@ class TestJudge:
             "total": 240262,
             "rows": 16008001,
             "limit": "max_total_cost",
+            "estimate": 200242,
+            "ceiling": 20000,
             "node": "Nested Loop",
             "relation": None,
             "locks": [{"relation": "public.order_items", "mode": "AccessShareLock", "rows": 4001}],
@@ -476,6 +478,16 @@ HONEST = [
 ]
 
 
+PARTED = """
+CREATE TABLE parted (k int PRIMARY KEY, v int) PARTITION BY RANGE (k);
+CREATE TABLE part_1 PARTITION OF parted FOR VALUES FROM (0) TO (2000);
+CREATE TABLE part_2 PARTITION OF parted FOR VALUES FROM (2000) TO (4000);
+CREATE TABLE apart AS SELECT g AS k, g AS v FROM generate_series(1, 2000) g;
+INSERT INTO parted SELECT g, g FROM generate_series(0, 3999) g;
+ANALYZE parted, part_1, part_2, apart
+"""
+
+
 class TestOnServers:
     @pytest.mark.parametrize(("sql", "limit"), DEAR)
     def test_dear_statements(self, shop: Database, sql: str, limit: str | None) -> None:
@@ -545,6 +557,41 @@ class TestOnServers:
             database, "SELECT count(*) FROM fresh", policy_of(), catalog=catalog
         ).violations
         assert "statistics of the relation were never gathered" in violation.message
+
+    def test_without_an_index_no_condition_on_one_is_asked_for(self, database: Database) -> None:
+        database.execute("CREATE TABLE heap AS SELECT g AS n FROM generate_series(1, 5000) g; ANALYZE heap")
+        catalog = read_catalog(database.dsn())
+        (violation,) = on_server(
+            database, "SELECT count(*) FROM heap", policy_of(), catalog=catalog
+        ).violations
+        assert violation.hint == (
+            "Add a LIMIT without an ORDER BY that needs a sort: "
+            "public.heap has no index on a column that you may use."
+        )
+
+    @pytest.mark.parametrize("relations", ["public.*", "public.parted"])
+    def test_small_parts_make_a_large_whole(self, database: Database, relations: str) -> None:
+        """And it is the whole that is named, whether or not the agent may know of its parts."""
+        database.execute(PARTED)
+        catalog = read_catalog(database.dsn())
+        policy = policy_of(READER.replace('"public.*"', f'"{relations}"'))
+        for sql, refused in (
+            ("SELECT count(*) FROM parted WHERE k < 2000", False),
+            ("SELECT count(*) FROM parted WHERE v > 0", True),
+            ("SELECT count(*) FROM parted a JOIN parted b USING (k) WHERE a.k < 9 AND b.k < 2000", False),
+            (
+                "SELECT count(*) FROM (SELECT v FROM part_1 UNION ALL SELECT v FROM apart) u WHERE v > 0",
+                False,
+            ),
+        ):
+            verdict = on_server(database, sql, policy, catalog=catalog)
+            assert bool(verdict.violations) is refused, (sql, verdict.violations)
+            if refused:
+                (violation,) = verdict.violations
+                assert "Append on public.parted reads about 4,000 rows" in violation.message
+                assert "public.parted (indexed: k)" in violation.hint
+                assert violation.table == "parted"
+                assert [lock["relation"] for lock in verdict.cost["locks"]] == ["public.parted"]
 
     def test_the_size_of_a_filtered_scan_is_the_catalogs(self, shop: Database, shop_catalog: Catalog) -> None:
         sql = "SELECT count(*) FROM order_items WHERE quantity = 3"

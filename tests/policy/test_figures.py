@@ -9,6 +9,7 @@ import pytest
 
 from policy.catalog_values import Relation, RelationKind
 from policy.figures import Figures, LockMode, SizeSource, figures
+from policy.names import QualifiedName
 from policy.plan import Node, Plan, parse_plan
 from tests.policy.test_plan import stored
 
@@ -33,6 +34,9 @@ class Rows:
 
     def relation(self, schema: str, name: str) -> Relation | None:
         return Relation(schema, name, RelationKind.TABLE, "owner", rows=self.rows)
+
+    def ancestors(self, relation: Relation) -> frozenset[QualifiedName]:
+        return frozenset()
 
 
 def test_a_limit_charges_its_share_of_what_hands_rows_on() -> None:
