@@ -1,7 +1,7 @@
 """``python -m bench``: the command line.
 
 Owns what is run in which order and where the results go. Exit code 0 whatever the speed: a benchmark that
-fails on slowness would measure the neighbours. 2 where it cannot run.
+fails on slowness would measure the neighbours. 2 where it cannot run, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from bench.cold import load_agents, measure_cold
 from bench.contenders import BenchError, Name, Ring, run_ring
 from bench.curves import CURVES, idle_memory
 from bench.loads import LOADS, QUICK, Load
+from bench.processes import supported
 from bench.publish import publish
 from bench.run import measure
 from proxy.embedded import EmbeddedPostgresError
@@ -41,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
     try:
         told = _run(options)
+    except KeyboardInterrupt:
+        return 130
     except (BenchError, ClientError, EmbeddedPostgresError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
@@ -84,6 +87,8 @@ def _positive(text: str) -> int:
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     if options.publish and (options.quick or options.only or options.no_curves):
         raise BenchError("--publish keeps whole reports: leave out --quick, --only and --no-curves")
+    if not supported():
+        raise BenchError("CPU time and memory are read from Linux's /proc, which is not here")
     chosen = _chosen(options)
     seed = options.seed if options.seed is not None else secrets.randbelow(_SEED_BELOW)
     rounds = options.rounds or (_QUICK_ROUNDS if options.quick else _ROUNDS)

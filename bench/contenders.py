@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import random
 import select
 import shutil
@@ -21,10 +22,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.client import Address, Client, query
 from bench.policies import strict
+from bench.processes import die_with_parent
 from proxy.embedded import EmbeddedPostgres, find_binaries
 
 USER: Final = "bench"
@@ -171,6 +173,7 @@ def run_proxy(
             cwd=_ROOT,
             stdout=subprocess.PIPE,
             stderr=log,
+            preexec_fn=die_with_parent,  # noqa: PLW1509  # one system call, no lock taken
         )
     with _ended(process):
         assert process.stdout is not None
@@ -215,11 +218,15 @@ def _run_pgbouncer(
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     program = shutil.which("pgbouncer", path=_search_path())
     assert program is not None
-    # It refuses to run as root, reads its files first, and steps down by itself.
-    step_down = ["-u", "nobody"] if os.geteuid() == 0 else []
     log_path = path.with_suffix(".log")
     with log_path.open("wb") as log:
-        process = subprocess.Popen([program, *step_down, str(path)], stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [program, str(path)],
+            stdout=log,
+            stderr=log,
+            preexec_fn=die_with_parent,  # noqa: PLW1509  # as above
+            **_no_root(certificate),
+        )
     with _ended(process):
         deadline = time.monotonic() + _START_S
         while not _answers(port):
@@ -227,6 +234,16 @@ def _run_pgbouncer(
                 raise BenchError(f"PgBouncer did not start: {log_path.read_text()[-2000:]}")
             time.sleep(0.05)
         yield process.pid, port
+
+
+def _no_root(certificate: _Certificate | None) -> dict[str, Any]:
+    """PgBouncer refuses to run as root: whom it runs as instead, who then may read the key."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    if certificate is not None:
+        os.chown(certificate.key, nobody.pw_uid, nobody.pw_gid)
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
 @contextlib.contextmanager

@@ -6,13 +6,29 @@ Source: proc(5), and the kernel's Documentation/scheduler/sched-stats.rst.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import platform
+import signal
+import sys
 from pathlib import Path
 from typing import Final
 
 _PROC: Final = Path("/proc")
 _TICK_NS: Final = 10**9 // os.sysconf("SC_CLK_TCK")
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_LIBC: Final = ctypes.CDLL(None)
+
+
+def supported() -> bool:
+    """Whether there is anything here that this module can read."""
+    return sys.platform == "linux" and _PROC.is_dir()
+
+
+def die_with_parent() -> None:
+    """For a child to call between fork and exec, after it has changed its user: the kernel ends it when the
+    thread that started it is gone, however that went (prctl(2), PR_SET_PDEATHSIG)."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def cpu_ns(pid: int) -> int:

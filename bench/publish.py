@@ -1,13 +1,15 @@
 """What of a report is kept in the repository: the report, its pictures, and the figures in README.md.
 
-Owns ``results/`` and the part of README.md between its two marks, which is made from the kept report and held
-equal to it by a test.
+Owns ``results/`` and the part of README.md between its two marks, which is made from the kept report and
+held equal to it by a test. ``python -m bench.publish`` makes all of it anew, ``python -m bench.publish FILE``
+from the report that ``--json`` wrote.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -117,3 +119,7 @@ def _in_words(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _cell(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    publish(json.loads((Path(sys.argv[1]) if sys.argv[1:] else REPORT).read_text(encoding="utf-8")))
