@@ -8,14 +8,25 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 PYTHON ?=
 CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
 ARGS ?=
+COMPILED := build/compiled
+COMPILED_TESTS := $(addprefix tests/proxy/test_,session.py session_catalog.py session_limits.py session_machine.py \
+  prepared.py rulings.py relay.py watchdog.py) tests/e2e/test_transparency.py
 
-.PHONY: demo test test-slow peers bench bench-quick lint clean
+.PHONY: demo test test-compiled test-slow peers bench bench-quick lint clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/pgturnstile demo $(ARGS)
 
 test: $(VENV)/.test
 	@$(BIN)/python -m pytest $(ARGS)
+
+# The tests of what a message passes through, on a copy of the tree where that is compiled (proxy/compiled.py).
+test-compiled: $(VENV)/.test
+	@rm -rf $(COMPILED) && mkdir -p $(COMPILED)
+	@PGTURNSTILE_COMPILE=1 $(PIP) --no-deps --target $(COMPILED) .
+	@cp -R tests pyproject.toml $(COMPILED)
+	@cd $(COMPILED) && PYTHONPATH=. $(CURDIR)/$(BIN)/python -c 'from proxy.compiled import check; assert all(check().values())'
+	@cd $(COMPILED) && PYTHONPATH=. $(CURDIR)/$(BIN)/python -m pytest $(or $(ARGS),$(COMPILED_TESTS))
 
 test-slow: $(VENV)/.test
 	@$(BIN)/python -m pytest -m slow $(ARGS)

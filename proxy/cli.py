@@ -22,6 +22,7 @@ from policy.diagnostics import InvalidFileError, render
 from proxy import commands
 from proxy.audit import AuditError
 from proxy.commands.terminal import PROGRAM, Exit, UsageError, wants_colour
+from proxy.compiled import StaleBuildError
 from proxy.demo import DemoError
 
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command: Callable[[argparse.Namespace], Exit] = options.command
         code = command(options)
         sys.stdout.flush()
-    except (UsageError, AuditError, DemoError) as error:
+    except (UsageError, AuditError, DemoError, StaleBuildError) as error:
         return _fail(str(error))
     except InvalidFileError as error:
         return _fail(render(error.diagnostics), prefix="")

@@ -9,7 +9,7 @@ ends. Knows no bytes and no policy.
 
 from __future__ import annotations
 
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from policy.lineage import Repair
 from proxy.limits import Meter
@@ -49,7 +49,7 @@ class Cursor(NamedTuple):
 class TooManyNames(Exception):  # noqa: N818 - says what happened
     """A connection holds more names than the proxy keeps track of."""
 
-    sqlstate = "53400"
+    sqlstate: ClassVar[str] = "53400"
 
 
 Value = TypeVar("Value")

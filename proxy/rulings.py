@@ -51,11 +51,13 @@ class Template:
 
 
 class Rulings:
-    """What is known under one meaning of names."""
+    """What is known under one meaning of names: at most ``entries`` texts, and texts of ``shapes`` shapes."""
 
-    __slots__ = ("_exact", "_shapes")
+    __slots__ = ("_entries", "_exact", "_most_shapes", "_shapes")
 
-    def __init__(self) -> None:
+    def __init__(self, entries: int = MAX_ENTRIES, shapes: int = MAX_SHAPES) -> None:
+        self._entries = entries
+        self._most_shapes = shapes
         self._exact: dict[bytes, Ruling] = {}
         self._shapes: dict[bytes, tuple[Template, ...]] = {}
 
@@ -68,12 +70,12 @@ class Rulings:
         """Remember what the gate allows; ``spans`` are digits of its text that do not matter to it."""
         if len(ruling.text) > MAX_TEXT:
             return
-        _put(self._exact, ruling.text, ruling, MAX_ENTRIES)
+        _put(self._exact, ruling.text, ruling, self._entries)
         if spans:
             shape = ruling.text.translate(_SHAPE)
             others = self._shapes.pop(shape, ())
             template = Template(ruling, spans, keyed=keyed)
-            _put(self._shapes, shape, (template, *others)[:MAX_OF_SHAPE], MAX_SHAPES)
+            _put(self._shapes, shape, (template, *others)[:MAX_OF_SHAPE], self._most_shapes)
 
     def _lifted(self, text: bytes) -> Ruling | None:
         if len(text) > MAX_TEXT:
@@ -82,7 +84,7 @@ class Rulings:
             ruling = template.ruling(text)
             if ruling is not None:
                 if template.unique:
-                    _put(self._exact, text, ruling, MAX_ENTRIES)
+                    _put(self._exact, text, ruling, self._entries)
                 return ruling
         return None
 

@@ -23,7 +23,7 @@ import structlog
 from policy.diagnostics import InvalidFileError
 from policy.ledger import Ledger, MemoryLedger
 from policy.model import Policy
-from proxy import handshake, tls
+from proxy import compiled, handshake, tls
 from proxy.agents import AgentConfig
 from proxy.audit import Audit, ConnectionIdentity
 from proxy.backend import BackendSession, Endpoint
@@ -413,8 +413,9 @@ def serve(load: Callable[[], Config]) -> None:
 
     SIGTERM and SIGINT drain, a second one stops at once; SIGHUP loads anew and keeps the last good config
     where that fails. Prints one ``ready`` line on stdout when connections are accepted. Raises what ``load``
-    raises, AuditError, OSError where the address cannot be listened on, and ssl.SSLError.
+    raises, AuditError, OSError where the address cannot be listened on, ssl.SSLError, and StaleBuildError.
     """
+    log.info("starting", compiled=dict(compiled.check()))
     config = load()
     with contextlib.ExitStack() as stack:
         audit: AuditSink = NoAudit()

@@ -7,13 +7,13 @@ Source: PostgreSQL documentation, "Message Formats"; src/backend/tcop/postgres.c
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 
 class MalformedMessage(ValueError):  # noqa: N818 - the protocol's own word for it
     """A message whose body does not follow its format."""
 
-    sqlstate = "08P01"
+    sqlstate: ClassVar[str] = "08P01"
 
 
 class Parse(NamedTuple):

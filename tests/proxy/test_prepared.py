@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policy.decision import Allow
+from policy.facts import QueryString
+from policy.model import Policy
+from policy.names import PathNames
 from proxy.prepared import AnyChange, Names, Portal, Prepared, TooManyNames
 from proxy.ruling import Ruling
 
-
-class Word(str):
-    """A stand-in for a ruling: of those they carry, names look at the length of the text alone."""
-
-    __slots__ = ()
-
-    @property
-    def text(self) -> bytes:
-        return self.encode()
+POLICY = Policy("p", "p.yaml", "0" * 64)
 
 
 def ruling(word: str) -> Ruling:
-    return cast(Ruling, Word(word))
+    return Ruling(Allow(QueryString(word), None), POLICY, word.encode(), PathNames())
 
 
 def prepared(word: str) -> Prepared:
@@ -34,12 +29,12 @@ def prepared(word: str) -> Prepared:
 
 def statements(names: Names, *wanted: bytes) -> list[str | None]:
     found = [names.statement(name) for name in wanted]
-    return [None if one is None else cast(str, one.ruling) for one in found]
+    return [None if one is None else one.ruling.text.decode() for one in found]
 
 
 def portals(names: Names, *wanted: bytes) -> list[str | None]:
     found = [names.portal(name) for name in wanted]
-    return [None if one is None else cast(str, one.ruling) for one in found]
+    return [None if one is None else one.ruling.text.decode() for one in found]
 
 
 # --- one pipeline, against a model that replays it ---
