@@ -34,26 +34,18 @@ _COPY_TRAILER: Final = b"\xff\xff"
 _ANY_TIME: Final = frozenset(b"SNA")
 """ParameterStatus, NoticeResponse, NotificationResponse: answers to nothing."""
 
-_STEPS: Final = {
-    (Owed.PARSE, ord("1")): "done",
-    (Owed.BIND, ord("2")): "done",
-    (Owed.CLOSE, ord("3")): "done",
-    (Owed.DESCRIBE, ord("t")): "more",
-    (Owed.DESCRIBE, ord("T")): "done",
-    (Owed.DESCRIBE, ord("n")): "done",
-    (Owed.EXECUTE, ord("C")): "done",
-    (Owed.EXECUTE, ord("I")): "done",
-    (Owed.EXECUTE, ord("s")): "done",
-    (Owed.EXECUTE, ord("G")): "copy_in",
-    (Owed.EXECUTE, ord("H")): "more",
-    (Owed.EXECUTE, ord("c")): "more",
-    (Owed.QUERY, ord("T")): "more",
-    (Owed.QUERY, ord("C")): "more",
-    (Owed.QUERY, ord("I")): "more",
-    (Owed.QUERY, ord("G")): "copy_in",
-    (Owed.QUERY, ord("H")): "more",
-    (Owed.QUERY, ord("c")): "more",
-    (Owed.QUERY, ord("V")): "more",
+_STEPS: Final[Mapping[Owed, Mapping[int, str]]] = {
+    Owed.PARSE: {ord("1"): "done"},
+    Owed.BIND: {ord("2"): "done"},
+    Owed.CLOSE: {ord("3"): "done"},
+    Owed.DESCRIBE: {ord("t"): "more", ord("T"): "done", ord("n"): "done"},
+    Owed.EXECUTE: {
+        **dict.fromkeys(b"CIs", "done"),
+        **dict.fromkeys(b"Hc", "more"),
+        ord("G"): "copy_in",
+    },
+    Owed.QUERY: {**dict.fromkeys(b"TCIHcV", "more"), ord("G"): "copy_in"},
+    Owed.SYNC: {},
 }
 """What each backend message is to the reply at the head; a pair that is not here is a surprise."""
 
@@ -130,7 +122,7 @@ class ServerSide:
             raise LookupError(f"message {chr(kind)!r} that nothing asked for")
         if head.rejection or head.must_fail:
             raise LookupError("the server ran what it had to refuse")
-        step = _STEPS.get((head.kind, kind))
+        step = _STEPS[head.kind].get(kind)
         if step is None:
             if kind in _ROWS and self._c.muted:
                 return DROP
@@ -346,7 +338,7 @@ class ServerSide:
         if kind == _READY and head.kind in (Owed.QUERY, Owed.SYNC):
             self._c.status = exchange.ready = data[frames.body : frames.end]
         else:
-            step = _STEPS.get((head.kind, kind))
+            step = _STEPS[head.kind].get(kind)
             if step is None:
                 raise LookupError(f"message {chr(kind)!r} does not answer our {head.kind.value}")
             if step != "done":

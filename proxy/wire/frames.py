@@ -24,11 +24,10 @@ HELD_LIMIT: Final = 1 << 25
 COPY_DATA: Final = 0x64
 DATA_ROW: Final = 0x44
 
-_LARGE: Final = frozenset(b"QPBF")
-_SMALL: Final = frozenset(b"DCEHSXcf")
+_LARGE: Final = b"QPBF"
+_SMALL: Final = b"DCEHSXcf"
 _HELD: Final = frozenset(b"EZCS")
 """Backend messages whose body the session reads: error, status, tag, parameter."""
-_ROWS: Final = (DATA_ROW, COPY_DATA)
 _UNCAPPED: Final = 1 << 62
 
 
@@ -41,6 +40,17 @@ class FramingError(Exception):
     def __init__(self, message: str, sqlstate: str = "08P01") -> None:
         super().__init__(message)
         self.sqlstate = sqlstate
+
+
+def _limits(message_bytes: int) -> list[int]:
+    """The longest length of a message, by its type; 0 where there is no such type."""
+    limits = [0] * 256
+    for kind in _LARGE:
+        limits[kind] = message_bytes
+    for kind in _SMALL:
+        limits[kind] = SMALL_MESSAGE
+    limits[COPY_DATA] = LARGEST
+    return limits
 
 
 class FrontendFrames:
@@ -56,7 +66,7 @@ class FrontendFrames:
         self.start: int = 0
         self.body: int = 0
         self.end: int = 0
-        self._message_bytes = message_bytes
+        self._limits = _limits(message_bytes)
         self._parts: list[bytes] = []
         self._waiting: int = 0
         self._missing: int = 0
@@ -93,13 +103,19 @@ class FrontendFrames:
         if self._copy_left > 0:
             return self._copy_piece(start, start, min(have, self._copy_left))
         kind = data[start]
+        limit = self._limits[kind]
+        if limit == 0:
+            # At its first byte: the rest may never come.
+            raise FramingError(f"invalid frontend message type {kind}")
         if have < HEADER:
-            self._limit(kind)
             return 0
-        length = int.from_bytes(data[start + 1 : start + 5], "big")
+        # Most messages are shorter than 64 KiB: two bytes tell their length.
+        length = data[start + 3] << 8 | data[start + 4]
+        if data[start + 2] or data[start + 1]:
+            length |= data[start + 1] << 24 | data[start + 2] << 16
         if length < 4:
             raise FramingError(f"invalid message length {length}")
-        if length > self._limit(kind):
+        if length > limit:
             raise FramingError(f"message of {length} bytes is over the limit", "54000")
         if kind == COPY_DATA:
             self._copy_left = length + 1
@@ -141,16 +157,6 @@ class FrontendFrames:
         self._copy_left -= size
         return COPY_DATA
 
-    def _limit(self, kind: int) -> int:
-        """The longest length of a message of this type; an unknown type is refused at its first byte."""
-        if kind in _LARGE:
-            return self._message_bytes
-        if kind in _SMALL:
-            return SMALL_MESSAGE
-        if kind == COPY_DATA:
-            return LARGEST
-        raise FramingError(f"invalid frontend message type {kind}")
-
     def _wait_for(self, start: int, missing: int) -> None:
         self._parts = [self.data[start:]]
         self._missing = missing
@@ -178,16 +184,14 @@ class BackendFrames:
         self.rows: int = 0
         self.row_bytes: int = 0
         self.capture: bool = False
-        self._watched: bool = False
-        self.row_cap: int = 0
-        self.byte_cap: int = 0
+        self.row_cap: int = _UNCAPPED
+        self.byte_cap: int = _UNCAPPED
         self._skip: int = 0
         self._parts: list[bytes] = []
         self._missing: int = 0
 
     def watch(self, row_cap: int | None, byte_cap: int | None) -> None:
         """Give rows once ``rows`` or ``row_bytes`` exceeds its cap; None for no cap."""
-        self._watched = row_cap is not None or byte_cap is not None
         self.row_cap = _UNCAPPED if row_cap is None else row_cap
         self.byte_cap = _UNCAPPED if byte_cap is None else byte_cap
 
@@ -214,33 +218,46 @@ class BackendFrames:
         data = self.data
         size = len(data)
         start = self.end
-        while True:
-            if start >= size:
-                self._skip += start - size
-                self.end = size
-                self.tail = size
-                return 0
-            if size - start < HEADER:
-                return self._keep(start, 0)
+        passes = not self.capture
+        rows, row_bytes = self.rows, self.row_bytes
+        row_cap, byte_cap = self.row_cap, self.byte_cap
+        while size - start >= HEADER:
             kind = data[start]
-            length = int.from_bytes(data[start + 1 : start + 5], "big")
+            # Most messages are shorter than 64 KiB: two bytes tell their length.
+            length = data[start + 3] << 8 | data[start + 4]
+            if data[start + 2] or data[start + 1]:
+                length |= data[start + 1] << 24 | data[start + 2] << 16
             if length < 4 or length > LARGEST + 4:
+                self.rows, self.row_bytes = rows, row_bytes
                 raise FramingError(f"invalid message length {length} from the backend")
             end = start + 1 + length
-            if kind in _ROWS and not self.capture:
-                self.rows += 1
-                self.row_bytes += length - 4
-                if not self._watched or (self.rows <= self.row_cap and self.row_bytes <= self.byte_cap):
+            if passes and (kind == DATA_ROW or kind == COPY_DATA):  # noqa: PLR1714, SIM109 - faster
+                rows += 1
+                row_bytes += length - 4
+                if rows <= row_cap and row_bytes <= byte_cap:
                     start = end
                     continue
-            if end > size and (self.capture or kind in _HELD):
-                if length > HELD_LIMIT:
-                    raise FramingError(f"{length} bytes in a message the proxy must read", "54000")
-                return self._keep(start, end - size)
-            self.start = start
-            self.body = start + HEADER
-            self.end = end
-            return kind
+            self.rows, self.row_bytes = rows, row_bytes
+            return self._given(kind, start, end)
+        self.rows, self.row_bytes = rows, row_bytes
+        if start < size:
+            return self._keep(start, 0)
+        self._skip += start - size
+        self.end = size
+        self.tail = size
+        return 0
+
+    def _given(self, kind: int, start: int, end: int) -> int:
+        """Give the message, or wait until it is whole where it must be."""
+        missing = end - len(self.data)
+        if missing > 0 and (self.capture or kind in _HELD):
+            if end - start - 1 > HELD_LIMIT:
+                raise FramingError(f"{end - start - 1} bytes in a message the proxy must read", "54000")
+            return self._keep(start, missing)
+        self.start = start
+        self.body = start + HEADER
+        self.end = end
+        return kind
 
     @property
     def mid_frame(self) -> bool:

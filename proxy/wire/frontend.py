@@ -7,7 +7,12 @@ Source: PostgreSQL documentation, "Message Formats"; src/backend/tcop/postgres.c
 from __future__ import annotations
 
 import struct
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
+
+_NONE: Final = b"\0\0"
+"""A count of nothing."""
+_COUNT: Final = struct.Struct("!H")
+_LENGTH: Final = struct.Struct("!i")
 
 
 class MalformedMessage(ValueError):  # noqa: N818 - the protocol's own word for it
@@ -70,10 +75,10 @@ def decode_bind(body: bytes) -> Bind:
     at = statement_end + 3 + 2 * len(formats)
     values: list[bytes | None] = []
     try:
-        (count,) = struct.unpack_from("!H", body, at)
+        (count,) = _COUNT.unpack_from(body, at)
         at += 2
         for _ in range(count):
-            (length,) = struct.unpack_from("!i", body, at)
+            (length,) = _LENGTH.unpack_from(body, at)
             at += 4
             if length == -1:
                 values.append(None)
@@ -103,7 +108,7 @@ def decode_execute(body: bytes) -> Execute:
     end = body.find(b"\0")
     if end < 0 or len(body) != end + 5:
         raise MalformedMessage("Execute is not a portal name and a row limit")
-    (max_rows,) = struct.unpack_from("!i", body, end + 1)
+    (max_rows,) = _LENGTH.unpack_from(body, end + 1)
     return Execute(body[:end], max_rows)
 
 
@@ -121,8 +126,10 @@ def decode_empty(body: bytes) -> None:
 
 def _counted(body: bytes, at: int, code: str) -> tuple[int, ...]:
     """A 16-bit count and that many integers of struct ``code`` at ``at``."""
+    if body[at : at + 2] == _NONE:
+        return ()
     try:
-        (count,) = struct.unpack_from("!H", body, at)
+        (count,) = _COUNT.unpack_from(body, at)
         return struct.unpack_from(f"!{count}{code}", body, at + 2)
     except struct.error as error:
         raise MalformedMessage("message shorter than its counts") from error
