@@ -24,7 +24,7 @@ from policy.catalog_values import Relation, RelationKind
 from policy.counted import Count, CountCatalog, count_of, quoted
 from policy.decision import RuleFailure
 from policy.driver_lookups import is_driver_lookup
-from policy.expressions import kind_of, names_of
+from policy.expressions import bare, kind_of, names_of
 from policy.facts import CallKind, CopyEnd, Facts, FunctionRef, RelationRef, SessionAction
 from policy.figures import Figures, LockMode, Relations, figures
 from policy.model import CostLimits, Policy, RuleLevel, Violation
@@ -370,15 +370,26 @@ def _in_force(limits: CostLimits, facts: Facts, today: date) -> CostLimits:
 
 
 @lru_cache(maxsize=256)
-def _allowed_shape(statement: str) -> str | None:
+def _allowed_shape(statement: str) -> Any:
     read = parse(statement)
     return _shape(read.statements[0].sql) if len(read.statements) == 1 else None
 
 
-def _shape(sql: str) -> str | None:
-    """The statement with its constants lifted, in PostgreSQL's own spelling: names stay as they are."""
+def _shape(sql: str) -> Any:
+    """The statement's tree with constants and parameters lifted alike: names stay as they are. None where it
+    cannot be read."""
     lifted = normalize(sql)
-    return None if lifted is None else canonical(lifted)
+    return _without_numbers(bare(trees(lifted))) or None if lifted is not None else None
+
+
+def _without_numbers(node: Any) -> Any:
+    """``node`` with every parameter the same: which number a constant is lifted to depends on those that the
+    text has already."""
+    if isinstance(node, list):
+        return [_without_numbers(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {kind: {} if kind == "ParamRef" else _without_numbers(value) for kind, value in node.items()}
 
 
 def _cost(priced: Priced, excess: Excess | None) -> dict[str, Any]:

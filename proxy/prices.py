@@ -226,7 +226,7 @@ class Prices:
         if ruling.question is None or answer.error is None:
             raise TypeError("an error without a question")
         sqlstate = wire.decode_fields(answer.error).get("sqlstate")
-        if answer.late and sqlstate == _CANCELED:
+        if of_price and answer.late and sqlstate == _CANCELED:
             return self._c.rejection(self._c.gate.unpriced(ruling), protocol)
         entry.sqlstate = sqlstate
         self._c.record(entry)

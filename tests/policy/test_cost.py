@@ -13,13 +13,13 @@ import pytest
 
 from policy.catalog import Catalog
 from policy.catalog_values import RelationKind
-from policy.cost import PREFIX, CostVerdict, Question, judge, question
+from policy.cost import PREFIX, CostVerdict, Question, _shape, judge, question
 from policy.decision import RuleFailure
 from policy.facts import Facts
 from policy.loader import load
 from policy.model import Policy, RuleLevel
 from policy.names import PathNames, QualifiedName
-from policy.parse import parse
+from policy.parse import MAX_ADVICE_BYTES, parse
 from policy.plan import Node, parse_plan
 from policy.rules import BY_NAME, PLAN_RULES, cost_over_limit, page
 from tests.policy.conftest import read_catalog
@@ -372,6 +372,38 @@ class TestAllowances:
         assert self.verdict().violations == ()
         (violation,) = self.verdict(text=self.TEXT.replace("300000", "200000")).violations
         assert "over the limit of 200,000 (max_total_cost)" in violation.message
+
+    @pytest.mark.parametrize(
+        ("allowed", "sql"),
+        [
+            ("SELECT id FROM orders WHERE id = 5", "select o.id from orders o where o.id = 5"),
+            ("SELECT id FROM orders WHERE id = 5", "SELECT id FROM public.orders WHERE id = 5"),
+            ("SELECT id FROM orders WHERE id = 5", 'SELECT id FROM "ORDERS" WHERE id = 5'),
+            ("SELECT id FROM orders WHERE id IN (1, 2)", "SELECT id FROM orders WHERE id IN (1, 2, 3)"),
+            ("SELECT id FROM orders WHERE id = 1 AND n = 2", "SELECT id FROM orders WHERE id = 1 OR n = 2"),
+            ("SELECT id FROM orders WHERE id = 1", "SELECT id FROM orders WHERE id = id"),
+        ],
+    )
+    def test_other_names_and_other_shapes_are_other_statements(self, allowed: str, sql: str) -> None:
+        assert _shape(allowed) != _shape(sql)
+
+    @pytest.mark.parametrize(
+        ("allowed", "sql"),
+        [
+            ("SELECT id FROM orders WHERE id = 5", "select ID from Orders where (id) = 7 -- x"),
+            ("SELECT id FROM orders WHERE id = 5 AND n = 6", "SELECT id FROM orders WHERE id = $1 AND n = 6"),
+            ("SELECT id FROM orders WHERE id = 5 AND n = 6", "SELECT id FROM orders WHERE id = 5 AND n = $1"),
+            ("SELECT id FROM orders WHERE id = 5 AND n = 6",
+             "SELECT id FROM orders WHERE id = $2 AND n = $1"),
+            ("SELECT id FROM orders WHERE d > now() - interval '1 day' LIMIT 5",
+             "SELECT id FROM orders WHERE d > now() - interval '9 days' LIMIT $1"),
+        ],
+    )  # fmt: skip
+    def test_constants_and_parameters_are_lifted_alike(self, allowed: str, sql: str) -> None:
+        assert _shape(allowed) == _shape(sql) is not None
+
+    def test_a_text_that_cannot_be_lifted_has_no_shape(self) -> None:
+        assert _shape("SELECT '" + "x" * MAX_ADVICE_BYTES + "'") is None
 
     def test_it_ends_on_its_day(self) -> None:
         assert self.verdict(today=date(2026, 12, 1)).violations
