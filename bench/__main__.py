@@ -1,7 +1,8 @@
 """``python -m bench``: the command line.
 
 Owns what is run in which order and where the results go. Exit code 0 whatever the speed: a benchmark that
-fails on slowness would measure the neighbours. 2 where it cannot run, 130 after Ctrl-C.
+fails on slowness would measure the neighbours. 1 where a contender failed in a slice, 2 where nothing could be
+run, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     print("\n".join(report.render(told)))
-    if options.publish:
+    if options.publish and not told["failures"]:
         publish(told)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return 0
+    return 1 if told["failures"] else 0
 
 
 def _options() -> argparse.ArgumentParser:
@@ -116,6 +117,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
             ring, chosen, rounds=rounds, seconds=options.seconds, seed=seed, within_s=_ROUNDS_S, tell=tell
         )
         told["rounds"] = slices.rounds
+        told["failures"] = slices.failures
         told["loads"] = report.loads_of(slices, chosen)
         told["targets"] = report.targets_of(slices)
         if not (options.quick or options.only):

@@ -106,7 +106,7 @@ def _latency(
                 answer = client.ask(data)
                 times.append(clock() - begun)
                 if len(answer) != length:
-                    raise BenchError(f"{contender.name} answered otherwise than before: {answer[:200]!r}")
+                    raise BenchError(f"an answer was not as the one before: {answer[:200]!r}")
     return {Metric.P50: statistics.median(times) / 1e3, **cpu.per(len(times))}
 
 
@@ -146,7 +146,8 @@ def _pgbench(mode: str, clients: int, ring: Ring, contender: Contender, seconds:
     done = re.search(r"^number of transactions actually processed: (\d+)", told.stdout, re.MULTILINE)
     rate = re.search(r"^tps = ([\d.]+) \(without initial", told.stdout, re.MULTILINE)
     if told.returncode != 0 or done is None or rate is None:
-        raise BenchError(f"pgbench failed through {contender.name}: {told.stderr.strip()[-500:]}")
+        said = f"{told.stderr.strip()[-400:]} {told.stdout.strip()[-400:]}"
+        raise BenchError(f"pgbench ended with {told.returncode}: {said}")
     return {Metric.RATE: float(rate[1]), **cpu.per(int(done[1]))}
 
 
@@ -163,7 +164,7 @@ def _drained(statement: str, units: float, _: Ring, contender: Contender, second
         with _undisturbed(), _cpu_of(contender) as cpu:
             lengths, elapsed = _for(seconds, once)
         if set(lengths) != {length}:
-            raise BenchError(f"{contender.name} did not give the same result each time")
+            raise BenchError("a result was not as long as the one before")
     return {Metric.RATE: len(lengths) * units / elapsed, **cpu.per(len(lengths) * units)}
 
 
@@ -185,7 +186,7 @@ def _pipelined(_: Ring, contender: Contender, seconds: float) -> Measured:
         with _undisturbed(), _cpu_of(contender) as cpu:
             lengths, elapsed = _for(seconds, once)
         if set(lengths) != {length}:
-            raise BenchError(f"{contender.name} did not answer every statement of a pipeline")
+            raise BenchError("not every statement of a pipeline was answered")
     return {Metric.RATE: len(lengths) / elapsed, **cpu.per(len(lengths))}
 
 

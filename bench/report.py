@@ -163,6 +163,7 @@ def render(report: Mapping[str, Any]) -> Iterator[str]:
     for curve in report.get("curves", ()):
         yield from _render_curve(curve)
     yield from _render_targets(report.get("targets", ()))
+    yield from _render_lines("FAILED", ((failure, "") for failure in report.get("failures", ())))
 
 
 def cold_lines(cold: Mapping[str, Any], point_cpu_us: float | None) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bench.contenders import Contender, Name, Ring
+from bench.client import ClientError
+from bench.contenders import BenchError, Contender, Name, Ring
 from bench.figures import FEWEST_SLICES
 from bench.loads import Load, Metric
 
@@ -23,6 +24,8 @@ class Slices:
     """Every figure of every slice, by load, metric and contender, in the order of the rounds."""
 
     rounds: int = 0
+    failures: list[str] = field(default_factory=list)
+    """Slices that have no figures, and why: the contender hung up, refused, or answered otherwise."""
     taken: dict[str, dict[Metric, dict[Name, list[float]]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     )
@@ -38,12 +41,12 @@ class Slices:
 
 def order(
     loads: Sequence[Load], present: Mapping[Name, Contender], chance: random.Random
-) -> list[tuple[Load, Contender]]:
-    """One round."""
-    turns: list[tuple[Load, Contender]] = []
+) -> list[tuple[Load, list[Contender]]]:
+    """One round: every load, and whose turn it is under it."""
+    turns = []
     for load in chance.sample(list(loads), len(loads)):
         running = [present[name] for name in load.contenders if name in present]
-        turns += [(load, contender) for contender in chance.sample(running, len(running))]
+        turns.append((load, chance.sample(running, len(running))))
     return turns
 
 
@@ -70,7 +73,17 @@ def measure(
             tell(f"no time for more than {number} rounds")
             break
         tell(f"round {number + 1} of {rounds}")
-        for load, contender in order(loads, ring.contenders, chance):
-            slices.add(load.name, contender.name, load.run(ring, contender, seconds))
+        for load, contenders in order(loads, ring.contenders, chance):
+            measured = {}
+            for contender in contenders:
+                try:
+                    measured[contender.name] = load.run(ring, contender, seconds)
+                except (BenchError, ClientError, OSError) as error:
+                    slices.failures.append(f"{load.name}, {contender.name}, round {number + 1}: {error}")
+                    tell(slices.failures[-1])
+                    break
+            else:  # figures are compared within a round, so a round counts for all of a load's contenders
+                for name, values in measured.items():
+                    slices.add(load.name, name, values)
         slices.rounds += 1
     return slices

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections import Counter
-from itertools import groupby
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bench import publish, report
-from bench.client import Address
-from bench.contenders import Contender, Name
-from bench.figures import Verdict
-from bench.loads import LOADS, QUICK, Metric
-from bench.run import Slices, order
+from bench.client import Address, ClientError
+from bench.contenders import BenchError, Contender, Name, Ring
+from bench.figures import FEWEST_SLICES, Verdict
+from bench.loads import LOADS, QUICK, Load, Metric
+from bench.run import Slices, measure, order
 from bench.targets import TARGETS
 
 PRESENT = {name: Contender(name, Address(1, "u", "d")) for name in Name}
+REPORT_OF_NOTHING = {
+    "configuration": {
+        "machine": {"cores": 1, "cpu": "", "kernel": "", "load_1min": 0.0, "python": ""},
+        "versions": {},
+        "compiled": [],
+        "absent": {},
+        **dict.fromkeys(("tls", "audit", "caches", "policy", "pgbouncer", "network"), ""),
+    }
+}
 NAMES = {load.name for load in LOADS}
 
 
 def turns(seed: int, present: dict[Name, Contender] = PRESENT) -> list[tuple[str, Name]]:
-    return [(load.name, contender.name) for load, contender in order(LOADS, present, random.Random(seed))]
+    rounds = order(LOADS, present, random.Random(seed))
+    return [(load.name, contender.name) for load, contenders in rounds for contender in contenders]
 
 
 def test_a_round_has_every_load_with_every_contender_once() -> None:
     assert Counter(turns(1)) == Counter((load.name, name) for load in LOADS for name in load.contenders)
-
-
-def test_contenders_of_one_load_stand_next_to_each_other() -> None:
-    loads = [load for load, _ in turns(1)]
-    assert len([load for load, _ in groupby(loads)]) == len(LOADS)
 
 
 def test_the_seed_decides_the_order() -> None:
@@ -64,6 +70,64 @@ def test_targets_speak_of_what_is_measured(target: Any) -> None:
     load = next(load for load in LOADS if load.name == target.load)
     assert {Name.PROXY, target.reference} <= set(load.contenders)
     assert target.metric is not Metric.CPU or target.reference is not Name.DIRECT
+
+
+def ring(*names: Name) -> Ring:
+    """What ``measure`` looks at of one."""
+    return SimpleNamespace(contenders={name: PRESENT[name] for name in names})  # type: ignore[return-value]
+
+
+def test_every_slice_is_kept_with_its_contender() -> None:
+    numbers = itertools.count()
+    load = Load("a", "unit", lambda _, c, s: {Metric.RATE: next(numbers) * s}, (Name.DIRECT, Name.PROXY))
+    taken = measure(ring(Name.DIRECT, Name.PROXY), [load], rounds=3, seconds=2, seed=1)
+    found = [*taken.of("a", Metric.RATE, Name.DIRECT), *taken.of("a", Metric.RATE, Name.PROXY)]
+    assert sorted(found) == [0, 2, 4, 6, 8, 10]
+    assert (taken.rounds, taken.failures) == (3, [])
+
+
+@pytest.mark.parametrize(
+    "error", [BenchError("otherwise"), ClientError("42501: no"), ConnectionResetError("gone")]
+)
+def test_a_slice_that_fails_takes_its_round_from_all_and_is_told(error: Exception) -> None:
+    calls = Counter[Name]()
+
+    def run(_: Ring, contender: Contender, __: float) -> dict[Metric, float]:
+        calls[contender.name] += 1
+        if contender.name is Name.PROXY and calls[Name.PROXY] == 2:
+            raise error
+        return {Metric.RATE: float(calls[contender.name])}
+
+    told: list[str] = []
+    load = Load("a", "unit", run, (Name.DIRECT, Name.PGBOUNCER, Name.PROXY))
+    taken = measure(
+        ring(Name.DIRECT, Name.PGBOUNCER, Name.PROXY), [load], rounds=3, seconds=2, seed=1, tell=told.append
+    )
+    assert taken.of("a", Metric.RATE, Name.PROXY) == [1, 3]
+    assert (
+        len(taken.of("a", Metric.RATE, Name.DIRECT)) == len(taken.of("a", Metric.RATE, Name.PGBOUNCER)) == 2
+    )
+    assert taken.failures == [f"a, pgturnstile, round 2: {error}"]
+    assert taken.failures[0] in told
+    assert any(
+        str(error) in line for line in report.render({**REPORT_OF_NOTHING, "failures": taken.failures})
+    )
+
+
+def test_a_mistake_of_the_benchmark_is_no_failure_of_a_contender() -> None:
+    def run(*_: object) -> dict[Metric, float]:
+        raise KeyError("mistake")
+
+    with pytest.raises(KeyError):
+        measure(ring(Name.PROXY), [Load("a", "unit", run, (Name.PROXY,))], rounds=1, seconds=1, seed=1)
+
+
+def test_no_round_is_begun_that_would_end_too_late() -> None:
+    load = Load("a", "unit", lambda *_: {Metric.RATE: 1.0}, (Name.DIRECT,))
+    told: list[str] = []
+    taken = measure(ring(Name.DIRECT), [load], rounds=9, seconds=1, seed=1, within_s=0.0, tell=told.append)
+    assert taken.rounds == FEWEST_SLICES
+    assert told[-1] == f"no time for more than {FEWEST_SLICES} rounds"
 
 
 def slices(direct: list[float], theirs: list[float], ours: list[float]) -> Slices:
