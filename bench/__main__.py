@@ -1,8 +1,8 @@
 """``python -m bench``: the command line.
 
 Owns what is run in which order and where the results go. Exit code 0 whatever the speed: a benchmark that
-fails on slowness would measure the neighbours. 1 where a contender failed in a slice, 2 where nothing could be
-run, 130 after Ctrl-C.
+fails on slowness would measure the neighbours. 1 where a contender failed in a slice, 2 where nothing could
+be run, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
