@@ -139,6 +139,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "AlterTypeStmt": _defines("AlterTypeStmt", "options"),
     "CreateAmStmt": _names_functions("CreateAmStmt", "handler_name"),
     "CreateCastStmt": _names_functions("CreateCastStmt", "func", types=("sourcetype", "targettype")),
+    "CreateDomainStmt": _names_functions("CreateDomainStmt", types=("typeName",)),
     "CreateConversionStmt": _names_functions("CreateConversionStmt", "func_name"),
     "CreateEventTrigStmt": _names_functions("CreateEventTrigStmt", "funcname"),
     "CreateFdwStmt": _defines("CreateFdwStmt", "func_options"),

@@ -268,7 +268,7 @@ def _type_cast(walk: Walk, fields: Fields) -> None:
 
 
 def _type_name(walk: Walk, fields: Fields) -> None:
-    type_name(walk, fields, cast=True)
+    type_name(walk, fields, cast=not walk.only_names)
 
 
 def type_name(

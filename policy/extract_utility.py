@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from policy.extract_expression import func_call, setting_name
+from policy.extract_expression import func_call, setting_name, type_name
 from policy.extract_walk import Fields, Handler, NotUnderstoodError, Walk, constant, strings
 from policy.facts import (
     ColumnRef,
@@ -427,7 +427,9 @@ def _of_objects(node: str, type_field: str, list_field: str | None, object_field
             for item in objects:
                 names = strings(item.get("List", {}).get("items", ()))
                 walk.named_relation(names[: len(names) - dropped])
+        walk.only_names = True
         walk.rest(node, fields)
+        walk.only_names = False
 
     return handler
 
@@ -476,12 +478,22 @@ def _configures(node: str, statement_class: StatementClass) -> Handler:
 
 def _def_elem(walk: Walk, fields: Fields) -> None:
     """An option of some statement. A function's ``SET name = value`` is one."""
-    setting = fields.get("arg", {}).get("VariableSetStmt")
-    if setting is None:
-        walk.rest("DefElem", fields)
+    argument = fields.get("arg", {})
+    if "VariableSetStmt" in argument:
+        _altered_setting(walk, argument["VariableSetStmt"])
+    elif "TypeName" in argument:
+        _word_or_type(walk, fields.get("defname"), argument["TypeName"])
+    elif argument:
+        walk.visit(argument)
+    walk.rest("DefElem", fields, _ARG)
+
+
+def _word_or_type(walk: Walk, option: str | None, fields: Fields) -> None:
+    """``fillfactor = auto`` is written like a type and is a word; CREATE SEQUENCE … AS names one."""
+    if option == "as":
+        type_name(walk, fields, cast=False)
     else:
-        _altered_setting(walk, setting)
-        walk.rest("DefElem", fields, _ARG)
+        walk.rest("TypeName", fields, _NAMES)
 
 
 def _classified(node: str, statement_class: StatementClass) -> Handler:
@@ -497,6 +509,7 @@ _CONSTRAINTS: Final = frozenset({"constraints"})
 _COPY_DONE: Final = frozenset({"relation", "query", "attlist", "whereClause"})
 _FUNCCALL: Final = frozenset({"funccall"})
 _FUNCNAME: Final = frozenset({"funcname"})
+_NAMES: Final = frozenset({"names"})
 _QUERY: Final = frozenset({"query"})
 _REL: Final = frozenset({"rel"})
 _RELATIONS: Final = frozenset({"relations"})

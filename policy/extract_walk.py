@@ -201,6 +201,8 @@ class Walk:
         """Inside the arguments of an aggregate of the current query level."""
         self.assigned: Fields | None = None
         """The source of the multiple assignment that was walked last."""
+        self.only_names = False
+        """Inside a statement that names objects, types among them, and casts nothing."""
         self.analyze = False
         self.explains = False
         self.creates_temp = False
