@@ -21,19 +21,28 @@ T = TypeVar("T")
 class CatalogNames:
     """Names by ``catalog`` along ``paths``, all the search paths that may be in force.
 
-    ``temporary`` says that the session may hold temporary relations, which no snapshot shows. Safe to share
-    between threads.
+    ``temporary`` says that the session may hold temporary relations, which no snapshot shows; ``unsettled``
+    that it has itself changed the schema in a transaction that is still open, so that nothing the snapshot
+    says of a relation or function is certain. Safe to share between threads.
     """
 
-    __slots__ = ("_hash", "_last", "by_path", "catalog", "paths", "temporary")
+    __slots__ = ("_hash", "_last", "by_path", "catalog", "paths", "temporary", "unsettled")
 
-    def __init__(self, catalog: Catalog, paths: tuple[SearchPath, ...], *, temporary: bool = True) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        paths: tuple[SearchPath, ...],
+        *,
+        temporary: bool = True,
+        unsettled: bool = False,
+    ) -> None:
         self.catalog: Final = catalog
         self.paths: Final = paths
-        self.temporary: Final = temporary
+        self.temporary: Final = temporary or unsettled
+        self.unsettled: Final = unsettled
         self.by_path: Final = PathNames(paths)
         """The same names where no catalog says which of the schemas has them."""
-        self._hash = hash((catalog.sha256, paths, temporary))
+        self._hash = hash((catalog.sha256, paths, self.temporary, unsettled))
         self._last: tuple[Facts, dict[Callable[..., Any], Any]] | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -41,12 +50,16 @@ class CatalogNames:
             isinstance(other, CatalogNames)
             and self._hash == other._hash
             and self.paths == other.paths
-            and self.temporary == other.temporary
+            and (self.temporary, self.unsettled) == (other.temporary, other.unsettled)
             and self.catalog == other.catalog
         )
 
     def __hash__(self) -> int:
         return self._hash
+
+    def after_change(self) -> CatalogNames:
+        """The same names once the session has changed the schema, until that is committed and read."""
+        return CatalogNames(self.catalog, self.paths, temporary=True, unsettled=True)
 
     def relations(self, ref: RelationRef) -> Sequence[QualifiedName]:
         """The relations that ``ref`` means along the paths; none where the snapshot has none."""
@@ -85,7 +98,7 @@ class CatalogNames:
 
 
 def _resolve(facts: Facts, names: CatalogNames) -> Resolution:
-    return resolve(facts, names.catalog, names.paths, temporary=names.temporary)
+    return resolve(facts, names.catalog, names.paths, temporary=names.temporary, unsettled=names.unsettled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from policy.names import Names
 from policy.parse import canonical
 from policy.rules import BY_NAME, PRECEDENCE, RULES, STRING_RULES, RulePage, not_understood
 from policy.rules.naming import display_name
+from policy.temporary import alters
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +142,12 @@ def answers(policy: Policy, situation: Situation, query: QueryString) -> Iterato
 
     for string_rule in STRING_RULES:
         yield ask(string_rule, None, partial(string_rule.check_string, query, policy))
+    names = situation.names
     for index, facts in enumerate(query.statements):
         for rule in RULES:
-            yield ask(rule, index, partial(rule.check, facts, situation.names, policy))
+            yield ask(rule, index, partial(rule.check, facts, names, policy))
+        if isinstance(names, CatalogNames) and not names.unsettled and alters(facts):
+            names = names.after_change()
 
 
 def _judge(

@@ -77,14 +77,20 @@ class Resolution:
 
 
 def resolve(
-    facts: Facts, catalog: Catalog, paths: Sequence[SearchPath], *, temporary: bool = True
+    facts: Facts,
+    catalog: Catalog,
+    paths: Sequence[SearchPath],
+    *,
+    temporary: bool = True,
+    unsettled: bool = False,
 ) -> Resolution:
     """Resolve every relation and column ``facts`` mentions.
 
     ``paths`` are the search paths that may be in force (``names.PathNames.paths``). ``temporary`` says that
     the session may hold temporary relations, which no snapshot shows: no unqualified name is certain then.
+    ``unsettled`` says that the session may have made or changed any relation since: no name is.
     """
-    scopes = Scopes(facts, catalog, paths, temporary or facts.creates_temp)
+    scopes = Scopes(facts, catalog, paths, temporary or facts.creates_temp, unsettled=unsettled)
     search = _Search(scopes)
     implicit = NOTHING.union(*(scopes.level(query.index).natural for query in facts.queries))
     return Resolution(

@@ -171,13 +171,22 @@ class RelationCandidates(NamedTuple):
 class Scopes:
     """The levels of one statement, each made when first asked for."""
 
-    __slots__ = ("_ctes", "_levels", "_offers", "catalog", "facts", "paths", "temporary")
+    __slots__ = ("_ctes", "_levels", "_offers", "catalog", "facts", "paths", "temporary", "unsettled")
 
-    def __init__(self, facts: Facts, catalog: Catalog, paths: Sequence[SearchPath], temporary: bool) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        catalog: Catalog,
+        paths: Sequence[SearchPath],
+        temporary: bool,
+        *,
+        unsettled: bool = False,
+    ) -> None:
         self.facts = facts
         self.catalog = catalog
         self.paths = tuple(dict.fromkeys(effective_path(path) for path in paths))
         self.temporary = temporary
+        self.unsettled = unsettled
         self._levels: dict[int, Level] = {}
         self._offers: dict[int, Offer] = {}
         self._ctes: Mapping[int, Cte] = {cte.query: cte for cte in facts.ctes}
@@ -203,10 +212,12 @@ class Scopes:
             found = self.catalog.relation(ref.schema, ref.name)
             # Temporary and TOAST schemas are not in a snapshot: no other schema may be called so.
             known = not ref.schema.startswith("pg_") or ref.schema == PG_CATALOG
-            return RelationCandidates(() if found is None else (found,), known or found is not None)
+            certain = not self.unsettled and (known or found is not None)
+            return RelationCandidates(() if found is None else (found,), certain)
         each = [self.catalog.resolve(ref.name, path) for path in self.paths]
         relations = tuple({r.qualified: r for r in each if r is not None}.values())
-        return RelationCandidates(relations, not self.temporary and (len(set(map(_key, each))) <= 1))
+        certain = not self.temporary and not self.unsettled and len(set(map(_key, each))) <= 1
+        return RelationCandidates(relations, certain)
 
     def offer(self, query: int) -> Offer:
         """The columns a query gives to whoever selects from it."""

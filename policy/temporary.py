@@ -1,7 +1,8 @@
-"""Whether an agent may have made relations that no catalog snapshot shows.
+"""Whether an agent may have made what no catalog snapshot shows.
 
-Owns that one question: where the answer is no, a name that the snapshot lacks is certain not to exist. Knows
-no session; the answer holds for every session under the policy.
+Owns two questions: whether a session under a policy may hold temporary relations, and whether a statement may
+change the schema. Where neither is so, a name that the snapshot lacks is certain not to exist. Knows no
+session.
 """
 
 from __future__ import annotations
@@ -10,11 +11,18 @@ from typing import Final
 
 from policy.catalog import Catalog
 from policy.catalog_values import Function, Volatility
+from policy.facts import Facts
 from policy.model import Access, Mode, Policy, StatementClass, Verdict
 from policy.names import QualifiedName
 from policy.rules.function_not_allowed import is_function_allowed
 
-_MAKING: Final = (StatementClass.DDL, StatementClass.DO, StatementClass.CALL, StatementClass.OTHER)
+_MAKING: Final = frozenset({StatementClass.DDL, StatementClass.DO, StatementClass.CALL, StatementClass.OTHER})
+"""Classes of statements that may change the schema."""
+
+
+def alters(facts: Facts) -> bool:
+    """Whether running the statement may change the schema that later names are looked up in."""
+    return not facts.classes.isdisjoint(_MAKING)
 
 
 def may_hold_temporary(policy: Policy, catalog: Catalog) -> bool:

@@ -487,6 +487,8 @@ class AgentSide:
             self._c.altered = self._c.altered or run.alters
             if run.paths or run.resets_path:
                 self._c.widen_paths(run)
+            elif run.ends:
+                self._c.bring_back_paths()
             for ref in run.actions:
                 # Running what PREPARE made does not make it again.
                 if (ref.action, ref.name) != (SessionAction.PREPARE, name):

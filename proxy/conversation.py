@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from policy.catalog_names import CatalogNames
 from policy.decision import Reject
 from policy.lineage import scope_key
 from policy.model import Mode, Violation
 from policy.rejection import reject
+from policy.settings import split_identifiers
 from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
 from proxy.exchange import Answer, Exchange
 from proxy.gate import Gate
@@ -28,6 +30,7 @@ from proxy.wire import backend as wire
 from proxy.wire.frames import BackendFrames, FrontendFrames
 
 _ASK_PATH: Final = b"SELECT pg_catalog.current_schemas(false) /* pgturnstile */"
+_ASK_SETTING: Final = b"SHOW search_path /* pgturnstile */"
 _BACKLOG: Final = 64 * 1024
 """Bytes of the agent that may wait behind a held message; more are left unread."""
 _MOST_OWED: Final = 16_384
@@ -159,6 +162,8 @@ class Conversation:
         self.late_sync = False
         """True where a Sync of ours waits for the end of the agent's CopyData frame."""
         self.first_path = path
+        self.left_paths: tuple[tuple[str, ...], ...] = ()
+        """Paths that the end of the open transaction, or of a part of it, may bring back."""
         self.path_unsettled = False
         self.generation = gate.generation
         self.scope = gate.names((path,))
@@ -319,8 +324,15 @@ class Conversation:
         new = [self.expand(path) for path in ruling.paths]
         if ruling.resets_path:
             new.append(self.first_path)
+        self.left_paths = tuple(dict.fromkeys([*self.left_paths, *self.scope.paths, *new]))
         self.use_paths(tuple(dict.fromkeys([*self.scope.paths, *new])))
         self.path_unsettled = True
+
+    def bring_back_paths(self) -> None:
+        """A transaction, or a part of one, ends: with it may end what it made of the path."""
+        if self.left_paths:
+            self.use_paths(self.left_paths)
+            self.path_unsettled = True
 
     def expand(self, path: tuple[str, ...]) -> tuple[str, ...]:
         expanded = (self.identity.role if schema == "$user" else schema for schema in path)
@@ -328,12 +340,14 @@ class Conversation:
 
     def use_paths(self, paths: tuple[tuple[str, ...], ...]) -> None:
         self.generation = self.gate.generation
-        self.scope = self.gate.names(paths)
+        self.scope = self.gate.names(paths, unsettled=self.unsettled)
         self.cache = self.gate.cache(self.scope)
 
     def keep_up(self) -> None:
-        """Judge by the newest snapshot of the schema."""
-        if self.gate.generation is not self.generation:
+        """Judge by the newest snapshot of the schema, and trust it no further than it can be trusted."""
+        unsettled = isinstance(self.scope, CatalogNames) and self.scope.unsettled
+        outgrown = isinstance(self.scope, CatalogNames) and unsettled is not self.unsettled
+        if outgrown or self.gate.generation is not self.generation:
             self.use_paths(self.scope.paths)
 
     def ask_ruling(self, text: bytes) -> None:
@@ -354,23 +368,34 @@ class Conversation:
         return wire.encode_error(fields) if fields else None
 
     @property
+    def unsettled(self) -> bool:
+        """True where this session may have changed the schema in a transaction that is not over yet."""
+        return self.altered and not self.schema_outdated
+
+    @property
     def schema_outdated(self) -> bool:
         """True where this session's own change of the schema is committed and the catalog may not show it."""
         return self.altered and self.status == b"I" and not self.replies.queue
 
     def ask_path(self) -> None:
-        """Ask by a name of our own: a Query would drop the agent's unnamed statement.
+        """Have the server say which path holds, where more than one may; the agent waits for the answer.
 
-        It is closed beforehand as well: a question that was cancelled has left it behind.
+        By a name of our own, since a Query would drop the agent's unnamed statement. It is closed beforehand
+        as well: a question that was cancelled has left it behind. Inside a transaction SHOW is asked, which
+        takes no snapshot: the agent may still say SET TRANSACTION.
         """
+        if not self.path_unsettled:
+            return
         self.path_unsettled = False
+        text = _ASK_PATH if self.status == b"I" else _ASK_SETTING
         name, exchange = self.path_statement, Exchange(self.learn_path)
         for kind in (Owed.CLOSE, Owed.PARSE, Owed.BIND, Owed.EXECUTE, Owed.CLOSE, Owed.SYNC):
             self.replies.owe(Reply(kind, exchange=exchange))
+        self.awaited = Unanswered(self.replies.queue, self.replies.queue[-1])
         close = wire.close_message(b"S", name)
         self.forward(
             close
-            + wire.parse_message(name, _ASK_PATH)
+            + wire.parse_message(name, text)
             + wire.bind_message(b"", name)
             + wire.execute_message(b"")
             + close
@@ -381,6 +406,12 @@ class Conversation:
         if answer.error is not None or not answer.rows:
             self.path_unsettled = True
         elif not self.path_unsettled:
-            value = wire.decode_row(answer.rows[0])[0]
-            self.use_paths((wire.text_array((value or b"{}").decode()),))
+            value = (wire.decode_row(answer.rows[0])[0] or b"").decode()
+            if self.status == b"I":
+                self.left_paths = ()
+                self.use_paths((wire.text_array(value or "{}"),))
+            else:
+                path = self.expand(split_identifiers(value) or ())
+                self.left_paths = tuple(dict.fromkeys([*self.left_paths, path]))
+                self.use_paths((path,))
         return DROP

@@ -83,8 +83,8 @@ class Gate:
         again, and with them ``cache``. None where there is no catalog, or none that can be trusted."""
         return self.catalog.current if self.catalog is not None else None
 
-    def names(self, paths: tuple[SearchPath, ...]) -> SessionNames:
-        """What names mean now along ``paths``."""
+    def names(self, paths: tuple[SearchPath, ...], *, unsettled: bool = False) -> SessionNames:
+        """What names mean now along ``paths``; ``unsettled`` as in ``CatalogNames``."""
         if self.catalog is None:
             return PathNames(paths)
         catalog = self.catalog.current
@@ -92,13 +92,13 @@ class Gate:
             return UnreadCatalog(paths, self.catalog.database)
         if self._temporary is None or self._temporary[0] is not catalog:
             self._temporary = (catalog, may_hold_temporary(self.policy, catalog))
-        return CatalogNames(catalog, paths, temporary=self._temporary[1])
+        return CatalogNames(catalog, paths, temporary=self._temporary[1], unsettled=unsettled)
 
-    async def renewed(self, paths: tuple[SearchPath, ...]) -> SessionNames:
+    async def renewed(self, paths: tuple[SearchPath, ...], *, unsettled: bool = False) -> SessionNames:
         """``names`` by a snapshot that shows everything committed by now."""
         if self.catalog is not None and not await self.catalog.renew():
             return UnreadCatalog(paths, self.catalog.database)
-        return self.names(paths)
+        return self.names(paths, unsettled=unsettled)
 
     def enrich(
         self, fields: Mapping[str, str], ruling: Ruling, error_id: str = ""
@@ -161,7 +161,7 @@ class Gate:
             names = await self.renewed(names.paths)
         ruling = await judge_apart(text, names)
         if ruling.doubtful and not renew and isinstance(names, CatalogNames):
-            fresh = await self.renewed(names.paths)
+            fresh = await self.renewed(names.paths, unsettled=names.unsettled)
             if fresh != names:
                 ruling = await judge_apart(text, fresh)
         return ruling

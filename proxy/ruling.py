@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 from policy.catalog_names import SessionNames
 from policy.cost import Question, asked_like
 from policy.decision import Allow, Decision, Reject
-from policy.facts import Facts, SessionAction, SessionRef, SettingHow, SettingRef
+from policy.facts import Facts, SessionAction, SessionRef, SettingHow, SettingRef, TransactionKind
 from policy.lifting import Lifted
-from policy.model import Policy, StatementClass, Violation
+from policy.model import Policy, Violation
 from policy.rejection import Notice, Rejection, notice
 from policy.rules import (
     insert_missing_not_null,
@@ -25,6 +25,7 @@ from policy.rules import (
 )
 from policy.running import running
 from policy.settings import split_identifiers
+from policy.temporary import alters
 from proxy.wire.backend import encode_notice
 
 _REST_ON_ABSENCE: Final = frozenset(
@@ -33,10 +34,14 @@ _REST_ON_ABSENCE: Final = frozenset(
 """Rules that object because the catalog lacks something."""
 _UNDEFINED_OBJECT: Final = "42704"
 _PATH_SETTING: Final = "search_path"
-_ALTERING: Final = frozenset(
-    {StatementClass.DDL, StatementClass.DO, StatementClass.CALL, StatementClass.OTHER}
+_ENDING: Final = frozenset(
+    {
+        TransactionKind.COMMIT,
+        TransactionKind.ROLLBACK,
+        TransactionKind.ROLLBACK_TO,
+        TransactionKind.PREPARE,
+    }
 )
-"""Classes of statements that may change the schema."""
 
 
 class Price(NamedTuple):
@@ -56,9 +61,10 @@ class Ruling:
     forwarding the statement changes nothing the session keeps track of. ``declares`` that it opens a cursor
     which needs a transaction around it. ``executes`` are the names SQL EXECUTE runs; ``actions`` what the
     statement does to the session's names; ``paths`` the settings of search_path it makes, ``resets_path``
-    that it puts the path back to its start. ``priced`` says that there is a ``question`` to ask about its
-    price, ``count`` what to ask about the rows it would write; ``prices`` are those that hold whatever values
-    are bound, by the types of the parameters. ``running`` is what it does to rows.
+    that it puts the path back to its start, ``ends`` that it ends a transaction or a part of one, which may
+    bring an earlier path back. ``priced`` says that there is a ``question`` to ask about its price, ``count``
+    what to ask about the rows it would write; ``prices`` are those that hold whatever values are bound, by
+    the types of the parameters. ``running`` is what it does to rows.
     """
 
     __slots__ = (
@@ -71,6 +77,7 @@ class Ruling:
         "decision",
         "declares",
         "doubtful",
+        "ends",
         "executes",
         "names",
         "notice",
@@ -106,7 +113,7 @@ class Ruling:
         self.statements = len(facts)
         self.copies = any(f.copies for f in facts)
         self.running = running(decision.query)
-        self.alters = any(not f.classes.isdisjoint(_ALTERING) for f in facts)
+        self.alters = any(map(alters, facts))
         self.actions: tuple[SessionRef, ...] = tuple(ref for f in facts for ref in _top_level(f))
         self.declares = any(ref.action is SessionAction.DECLARE and not ref.hold for ref in self.actions)
         self.executes: tuple[str, ...] = tuple(
@@ -122,7 +129,9 @@ class Ruling:
         self.resets_path = any(_resets_path(s) for s in changes) or any(
             ref.action is SessionAction.DISCARD_ALL for ref in self.actions
         )
-        self.plain = not (self.actions or self.executes or self.paths or self.resets_path or self.alters)
+        self.ends = any(ref.kind in _ENDING for f in facts for ref in f.transactions)
+        changes_path = self.paths or self.resets_path or self.ends
+        self.plain = not (self.actions or self.executes or changes_path or self.alters)
 
     @property
     def question(self) -> Question | None:
@@ -161,6 +170,7 @@ class LiftedRuling(Ruling):
         self.executes = like.executes
         self.paths = like.paths
         self.resets_path = like.resets_path
+        self.ends = like.ends
         self.plain = like.plain
 
     @property

@@ -228,8 +228,8 @@ class ServerSide:
             self._finish(head)
         if not queue and self._c.status == b"I":
             self._c.names.transaction_ended()
-            if self._c.path_unsettled and not self._c.agent_frames.mid_copy_data:
-                self._c.ask_path()
+        if not queue and self._c.status != b"E" and not self._c.agent_frames.mid_copy_data:
+            self._c.ask_path()
         return None if self._c.limits is None else self._ready_under_limits(head)
 
     def _ready_under_limits(self, head: Reply) -> bytes | None:

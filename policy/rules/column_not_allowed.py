@@ -74,10 +74,14 @@ def _by_catalog(facts: Facts, names: CatalogNames, policy: Policy) -> Iterator[V
     if not policy.columns and policy.relations.catalogs is not Catalogs.FILTERED:
         return
     yield from columns_by_catalog.Reader(facts, names, policy, NAME).violations()
-    # What the snapshot does not hold is judged by name.
+    # What the snapshot does not hold, or may hold no more, is judged by name.
     guarded = _guarded(facts, names.by_path, policy)
     answers = names.resolve(facts).relations
-    unheld = {index: relation for index, relation in guarded.items() if not answers[index].relations}
+    unheld = {
+        index: relation
+        for index, relation in guarded.items()
+        if names.unsettled or not answers[index].relations
+    }
     if unheld:
         yield from _Reader(facts, policy, unheld).violations()
 

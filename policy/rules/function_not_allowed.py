@@ -28,6 +28,7 @@ Settings
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from policy import builtin
@@ -69,7 +70,8 @@ def _by_catalog(facts: Facts, names: CatalogNames, policy: Policy) -> Iterator[V
     found = names.shared(facts, find_calls)
     told: set[tuple[str, int | None]] = set()
     for call in found.calls:
-        violation = _judge(call, policy)
+        # What the session has just made again may be of another kind than the snapshot says.
+        violation = _judge(replace(call, overload=None) if names.unsettled else call, policy)
         if violation is not None and (violation.message, violation.position) not in told:
             told.add((violation.message, violation.position))
             yield violation

@@ -21,6 +21,8 @@ from policy.facts import (
     SessionRef,
     SettingHow,
     SettingRef,
+    TransactionKind,
+    TransactionRef,
 )
 from policy.model import Policy, RepairTerms, StatementClass, Violation
 from policy.names import PathNames
@@ -91,11 +93,21 @@ def facts(
     statement_class: StatementClass = StatementClass.SELECT,
     session: tuple[SessionRef, ...] = (),
     settings: tuple[SettingRef, ...] = (),
+    transactions: tuple[TransactionRef, ...] = (),
 ) -> Facts:
     classes = frozenset({statement_class})
     copies = (CopyRef(CopyEnd.STDIN),) if sql.startswith("copy") else ()
     return Facts(
-        sql, 1, "SelectStmt", classes, statement_class, {}, session=session, settings=settings, copies=copies
+        sql,
+        1,
+        "SelectStmt",
+        classes,
+        statement_class,
+        {},
+        session=session,
+        settings=settings,
+        transactions=transactions,
+        copies=copies,
     )
 
 
@@ -619,12 +631,20 @@ def test_execute_of_a_name_that_was_not_prepared_is_refused() -> None:
 DONE = complete("X") + ready()
 
 
+def path_is(value: bytes, status: str = "I") -> bytes:
+    """The server's answer to our question which search_path holds."""
+    return CLOSED + PARSED + BOUND + row(value) + complete("SELECT 1") + CLOSED + ready(status)
+
+
+PATH_IS_PUBLIC = path_is(b"{public}")
+
+
 @pytest.mark.parametrize(
     ("steps", "refused"),
     [
         ([query("prepare p") + query("execute p")], False),
         ([query("prepare p"), DONE, query("deallocate p"), DONE, query("execute p")], True),
-        ([query("prepare p"), DONE, query("discard all"), DONE, query("execute p")], True),
+        ([query("prepare p"), DONE, query("discard all"), DONE, PATH_IS_PUBLIC, query("execute p")], True),
         ([query("prepare p"), error("42601") + ready(), query("execute p")], True),
         (
             [query("prepare p"), DONE, query("deallocate p"), error("25P02") + ready(), query("execute p")],
@@ -706,17 +726,45 @@ def test_search_path_is_both_until_the_server_says_which() -> None:
     played.take(subject.from_backend(DESCRIPTION + complete("SELECT 0") + ready()))
     assert played.sent() == "QQCPBECS"
     assert b"current_schemas" in played.to_backend
-    before = played.to_frontend
+    before, asked = played.to_frontend, len(gate.asked)
     played.take(subject.from_frontend(query("select 2")))
-    assert gate.asked[-1][1].paths == (("public",), ("reporting", "shop_ro"))
-    played.take(
-        subject.from_backend(
-            CLOSED + PARSED + BOUND + row(b"{reporting}") + complete("SELECT 1") + CLOSED + ready()
-        )
-    )
+    assert len(gate.asked) == asked, "waits for the answer"
+    played.take(subject.from_backend(path_is(b"{report}")))
     assert played.to_frontend == before
+    assert gate.asked[-1][1].paths == (("report",),)
+    assert played.sent() == "QQCPBECSQ"
+
+
+def path_session(gate: ScriptedGate) -> Session:
+    return Session(
+        gate, Identity("c1", "shop_ro"), ("public",), nonce="n", clock=lambda: 0.0, message_bytes=1 << 20
+    )
+
+
+def ending(kind: TransactionKind) -> Allow:
+    of = facts(kind.value, StatementClass.TRANSACTION, transactions=(TransactionRef(kind),))
+    return allow(kind.value, facts_=of)
+
+
+def test_inside_a_transaction_the_setting_is_asked_and_its_end_brings_the_old_path_back() -> None:
+    gate = ScriptedGate({"set path": path("reporting"), "rollback_to": ending(TransactionKind.ROLLBACK_TO)})
+    subject, played = path_session(gate), Played()
+    played.take(subject.from_frontend(query("begin")))
+    played.take(subject.from_backend(complete("BEGIN") + ready("T")))
+    played.take(subject.from_frontend(query("set path")))
+    played.take(subject.from_backend(complete("SET") + ready("T")))
+    assert b"SHOW search_path" in played.to_backend
+    assert b"current_schemas" not in played.to_backend, "it would take a snapshot"
+    played.take(subject.from_backend(path_is(b'reporting, "$user"', "T")))
+    played.take(subject.from_frontend(query("select 1")))
+    assert gate.asked[-1][1].paths == (("reporting", "shop_ro"),)
+    played.take(subject.from_backend(complete("SELECT 0") + ready("T")))
+    played.take(subject.from_frontend(query("rollback_to") + query("select 2")))
+    assert set(gate.asked[-1][1].paths) == {("public",), ("reporting",), ("reporting", "shop_ro")}
+    played.take(subject.from_backend(complete("ROLLBACK") + ready("T") + complete("SELECT 0") + ready("T")))
+    played.take(subject.from_backend(path_is(b"public", "T")))
     played.take(subject.from_frontend(query("select 3")))
-    assert gate.asked[-1][1].paths == (("reporting",),)
+    assert gate.asked[-1][1].paths == (("public",),)
 
 
 def test_a_prepared_statement_is_judged_again_under_another_path() -> None:

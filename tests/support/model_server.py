@@ -21,6 +21,7 @@ from collections.abc import Callable
 from proxy.wire import backend as wire
 
 PATH_QUESTION = b"current_schemas"
+SETTING_QUESTION = b"SHOW search_path"
 _ENDS = ("commit", "rollback")
 
 
@@ -216,6 +217,10 @@ class ModelServer:
         if PATH_QUESTION.decode() in text:
             self._say("D", struct.pack("!HI", 1, 8) + b"{public}")
             self._complete("SELECT 1")
+            return
+        if text.startswith(SETTING_QUESTION.decode()):
+            self._say("D", struct.pack("!HI", 1, 6) + b"public")
+            self._complete("SHOW")
             return
         verb, _, name = text.partition(" ")
         if verb == "execute":
