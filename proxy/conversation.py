@@ -161,10 +161,9 @@ class Conversation:
         """True until a cancel request of ours has been dealt with."""
         self.late_sync = False
         """True where a Sync of ours waits for the end of the agent's CopyData frame."""
-        self.first_path = path
+        self.first_path, self.path_unsettled = path, False
         self.left_paths: tuple[tuple[str, ...], ...] = ()
         """Paths that the end of the open transaction, or of a part of it, may bring back."""
-        self.path_unsettled = False
         self.generation = gate.generation
         self.scope = gate.names((path,))
         """What names mean now: rulings are made and kept under it."""
