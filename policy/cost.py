@@ -12,6 +12,7 @@ for a join of four tables.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -54,6 +55,8 @@ _WRAPPED: Final = {"CopyStmt": "COPY (", "ExplainStmt": "EXPLAIN "}
 """Statement nodes that hold one, and what stands before it in their canonical text."""
 
 
+_EQUALITIES: Final = frozenset({"AEXPR_OP", "AEXPR_IN"})
+_VALUES: Final = frozenset({"ParamRef", "A_Const"})
 _PUBLIC: Final = PathNames()
 
 
@@ -116,14 +119,18 @@ def question(
     text, offset = asked
     if text is None:
         return Question(None, refused=(_not_taken_apart(facts, policy),))
-    single = catalog is not None and is_look_up(facts, names, catalog)
+    most = math.inf if catalog is None else _most_rows(facts, names, catalog)
+    limit = policy.limits.affected_rows
     return Question(
         text,
         offset,
         warnings=warnings,
         # What EXECUTE runs its text does not say.
-        reusable=not _executes(facts) and (not facts.parameters or single),
-        count=_count(facts, policy, names, catalog, single=single),
+        reusable=not _executes(facts) and (not facts.parameters or most <= 1),
+        # Where it is certain that no more rows match, as of a point UPDATE, nothing is counted.
+        count=None
+        if limit is None or catalog is None or most <= limit
+        else count_of(facts, limit, names, catalog),
     )
 
 
@@ -296,28 +303,27 @@ def _executes(facts: Facts) -> bool:
     return any(ref.action is SessionAction.EXECUTE for ref in facts.session)
 
 
-def _count(
-    facts: Facts, policy: Policy, names: Names, catalog: CountCatalog | None, *, single: bool
-) -> Count | None:
-    """None where it is certain that no more than ``affected_rows`` match: a point UPDATE asks nothing."""
-    limit = policy.limits.affected_rows
-    if limit is None or catalog is None or (single and limit >= 1):
-        return None
-    return count_of(facts, limit, names, catalog)
-
-
 def is_look_up(facts: Facts, names: Names, catalog: Relations) -> bool:
     """Whether it is certain to find at most one row of one relation, whatever values are bound."""
+    return _most_rows(facts, names, catalog) <= 1
+
+
+def _most_rows(facts: Facts, names: Names, catalog: Relations) -> float:
+    """How many rows a statement of one relation can find at most, by its unique keys; inf for others."""
     if _executes(facts) or len(facts.queries) != 1 or len(facts.relations) != 1:
-        return False
+        return math.inf
     known = [found for name in names.relations(facts.relations[0]) if (found := catalog.relation(*name))]
     if any(_may_repeat(ref, known) for ref in facts.functions):
-        return False
-    compared = _compared(facts)
-    return bool(known) and all(
-        any(compared.issuperset(key) for key in relation.unique_keys) and not _inherited(relation)
-        for relation in known
-    )
+        return math.inf
+    values = _compared(facts)
+    return max((_most_by_key(relation, values) for relation in known), default=math.inf)
+
+
+def _most_by_key(relation: Relation, values: Mapping[str, int]) -> float:
+    if _inherited(relation):
+        return math.inf
+    keys = (math.prod(values.get(column, math.inf) for column in key) for key in relation.unique_keys)
+    return min(keys, default=math.inf)
 
 
 def _inherited(relation: Relation) -> bool:
@@ -332,23 +338,27 @@ def _may_repeat(ref: FunctionRef, relations: Sequence[Relation]) -> bool:
     return builtin.returns_set(ref.name) or not builtin.is_builtin(ref.name)
 
 
-def _compared(facts: Facts) -> frozenset[str]:
-    """The columns that the WHERE of a SELECT, UPDATE or DELETE compares to one value each, by AND."""
+def _compared(facts: Facts) -> Mapping[str, int]:
+    """The columns that the WHERE of a SELECT, UPDATE or DELETE compares by AND, each to how many values."""
     read = trees(facts.sql)
     where = kind_of(read[0])[1].get("whereClause") if len(read) == 1 else None
-    return frozenset(_compared_columns(where)) if where else frozenset()
+    values: dict[str, int] = {}
+    for column, count in _compared_columns(where) if where else ():
+        values[column] = min(count, values.get(column, count))
+    return values
 
 
-def _compared_columns(node: Mapping[str, Any]) -> Iterator[str]:
+def _compared_columns(node: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     kind, fields = kind_of(node)
     if kind == "BoolExpr" and fields.get("boolop") == "AND_EXPR":
         for arg in fields.get("args", ()):
             yield from _compared_columns(arg)
-    elif kind == "A_Expr" and fields.get("kind") == "AEXPR_OP" and names_of(fields["name"]) == ("=",):
+    elif kind == "A_Expr" and fields.get("kind") in _EQUALITIES and names_of(fields["name"]) == ("=",):
         for one, other in (("lexpr", "rexpr"), ("rexpr", "lexpr")):
-            column, value = kind_of(fields.get(one, {})), kind_of(fields.get(other, {}))
-            if column[0] == "ColumnRef" and value[0] in ("ParamRef", "A_Const"):
-                yield names_of(column[1].get("fields", ()))[-1]
+            column, value = kind_of(fields.get(one, {})), fields.get(other, {})
+            items = kind_of(value)[1].get("items", ()) if kind_of(value)[0] == "List" else (value,)
+            if column[0] == "ColumnRef" and all(kind_of(item)[0] in _VALUES for item in items):
+                yield names_of(column[1].get("fields", ()))[-1], len(items)
 
 
 def _in_force(limits: CostLimits, facts: Facts, today: date) -> CostLimits:

@@ -209,6 +209,13 @@ limits: {affected_rows: %s}
         ("UPDATE orders SET status = 'x' WHERE id = 4 AND status = 'y'", "25", False),
         ("UPDATE orders SET status = 'x' WHERE id = 4 OR status = 'y'", "25", True),
         ("UPDATE orders SET status = 'x' WHERE id = 4", "0", True),
+        ("DELETE FROM orders WHERE id IN (1, $1, 3) AND status = 'y'", "3", False),
+        ("DELETE FROM orders WHERE id IN (1, $1, 3)", "2", True),
+        ("DELETE FROM orders WHERE id IN (1, 2, 3) AND id = $1", "1", False),
+        ("DELETE FROM orders WHERE id IN (1, status::int)", "25", True),
+        ("DELETE FROM orders WHERE id NOT IN (1, 2)", "25", True),
+        ("DELETE FROM orders WHERE id = ANY ($1)", "25", True),
+        ("DELETE FROM orders WHERE status IN ('x', 'y')", "25", True),
     ],
 )
 def test_a_look_up_on_a_unique_key_is_not_counted(sql: str, limit: str, counted: bool) -> None:
