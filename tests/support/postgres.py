@@ -35,6 +35,7 @@ _FIELD: Final = "\x1f"
 
 _SETTINGS: Final[Mapping[str, str]] = {
     "autovacuum": "off",  # plans and the log then depend on the test alone
+    "max_prepared_transactions": "4",
     "log_statement": "all",
     "log_min_duration_statement": "0",  # this one reports Parse and Bind, which log_statement does not
     "log_line_prefix": _RECORD + _FIELD.join(("%p", "%u", "%d", "%e", "")),
