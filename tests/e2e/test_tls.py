@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import socket
 import ssl
+import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +29,7 @@ from proxy.wire import startup
 from tests.support.certificates import Certificates
 from tests.support.hello import client_hello
 from tests.support.postgres import Server
-from tests.support.proxy import PASSWORD, RunningProxy, run_proxy
+from tests.support.proxy import PASSWORD, RunningProxy, run_proxy, wait_for
 
 needs_libpq17 = pytest.mark.skipif(psycopg.pq.version() < 170000, reason="direct TLS came with libpq 17")
 needs_libpq18 = pytest.mark.skipif(psycopg.pq.version() < 180000, reason="protocol 3.2 came with libpq 18")
@@ -340,3 +342,42 @@ def test_a_handshake_that_does_not_go_on_is_ended(
             sock.close()
         with connect(proxy) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+# --- ends ---
+
+
+@pytest.mark.parametrize("how", ["goodbye", "end of stream", "reset", "half of a record"])
+def test_an_agent_that_goes_frees_its_locks(proxy: RunningProxy, how: str) -> None:
+    """Whether TLS was ended in its own way or the connection just stops."""
+    with proxy.database.server.database() as database:
+        connection = psycopg.connect(
+            **proxy.parameters("writer", dbname=database.name, sslmode="require"), autocommit=True
+        )
+        connection.execute("BEGIN")
+        connection.execute("UPDATE customers SET notes = 'locked' WHERE id = 1")
+        pid = connection.info.backend_pid
+        match how:
+            case "goodbye":
+                connection.close()
+            case "end of stream" | "half of a record":
+                with socket.socket(fileno=os.dup(connection.fileno())) as sock:
+                    sock.sendall(b"\x17\x03\x03\x01\x00half" if how == "half of a record" else b"")
+                    sock.shutdown(socket.SHUT_RDWR)
+            case "reset":
+                with socket.socket(fileno=os.dup(connection.fileno())) as sock:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.close()
+        alive = f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"
+        wait_for(lambda: not database.execute(alive))
+        assert database.execute("SELECT count(*) FROM customers WHERE notes = 'locked'") == [(0,)]
+        connection.close()
+
+
+def test_a_record_that_was_tampered_with_ends_the_connection(proxy: RunningProxy) -> None:
+    with connect(proxy) as connection:
+        pid = connection.info.backend_pid
+        with socket.socket(fileno=os.dup(connection.fileno())) as sock:
+            sock.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
+        alive = f"SELECT 1 FROM pg_stat_activity WHERE pid = {pid}"
+        wait_for(lambda: not proxy.database.execute(alive))
