@@ -17,6 +17,7 @@ from policy.check import Checked, as_violation, judged, names_for, priced
 from policy.cost import Question
 from policy.decision import RuleAnswer, Situation, answers
 from policy.facts import CallKind, Facts
+from policy.inheritance import place_of
 from policy.model import Policy, RuleLevel, StatementClass
 from policy.names import Names
 from policy.parse import parse
@@ -50,7 +51,8 @@ class Explained:
                     "statement": answer.statement,
                     "level": answer.level,
                     "governed_by": BY_NAME[answer.rule].GOVERNED_BY,
-                    "line": self.line(answer),
+                    "file": self.place(answer)[0],
+                    "line": self.place(answer)[1],
                     "violations": [as_violation(violation) for violation in answer.violations],
                 }
                 for answer in self.answers
@@ -58,12 +60,14 @@ class Explained:
             "plan": [node._asdict() for node in self.nodes],
         }
 
-    def line(self, answer: RuleAnswer) -> int:
-        """The line of the policy that the answer rests on; 0 for a default or what no policy says."""
-        if answer.violations and answer.violations[0].line:
-            return answer.violations[0].line
+    def place(self, answer: RuleAnswer) -> tuple[str, int]:
+        """The policy file, which may be a base, and the line of it that the answer rests on.
+
+        The line is 0 for a default, and for what no policy says.
+        """
         told = None if answer.statement is None else self.statements[answer.statement]
-        return _line(answer.rule, told, self.policy)
+        line = answer.violations[0].line if answer.violations else 0
+        return place_of(line or _line(answer.rule, told, self.policy), self.policy.files)
 
 
 class PlanNode(NamedTuple):

@@ -16,7 +16,8 @@ from policy import yaml_source
 from policy.builtin import SYSTEM_SCHEMAS
 from policy.catalog import Catalog
 from policy.diagnostics import Diagnostic, Severity, join_path, nearest
-from policy.loader import unenforced
+from policy.inheritance import place_of, shown_line
+from policy.loader import layers, unenforced
 from policy.model import (
     WRITES,
     Access,
@@ -83,10 +84,11 @@ def lint(text: bytes | str, policy: Policy, today: date, catalog: Catalog | None
 
     ``today`` is what expiry is held against, in UTC. ``catalog`` None: names are not looked up.
     """
-    document = yaml_source.read(text, policy.source)
-    marks = dict(_marks(document.root, ""))
-    found = [_diagnostic(odd, policy, marks, document.report.lines) for odd in _odd(policy, today, catalog)]
-    return sorted([*unenforced(policy), *found], key=lambda d: (d.line, d.column))
+    root = layers(text, policy.source).root
+    marks = dict(_marks(root, ""))
+    lines = (text if isinstance(text, str) else text.decode("utf-8")).splitlines()
+    found = [_diagnostic(odd, policy, marks, lines) for odd in _odd(policy, today, catalog)]
+    return sorted([*unenforced(policy), *found], key=lambda d: (d.source != policy.source, d.line, d.column))
 
 
 def _odd(policy: Policy, today: date, catalog: Catalog | None) -> Iterator[_Odd]:
@@ -119,10 +121,9 @@ def _marks(node: Node, path: str) -> Iterator[tuple[str, Mark]]:
 
 def _diagnostic(odd: _Odd, policy: Policy, marks: Mapping[str, Mark], lines: Sequence[str]) -> Diagnostic:
     mark = marks.get(odd.path, Mark(0, 0))
-    excerpt = lines[mark.line - 1] if mark.line else ""
-    return Diagnostic(
-        policy.source, mark.line, mark.column, odd.path, odd.message, odd.near, excerpt, Severity.WARNING
-    )
+    source, line = place_of(mark.line, policy.files)
+    excerpt = lines[line - 1] if line and source == policy.source else ""
+    return Diagnostic(source, line, mark.column, odd.path, odd.message, odd.near, excerpt, Severity.WARNING)
 
 
 # --- rows that have no effect ---
@@ -181,7 +182,7 @@ def _twice(policy: Policy) -> Iterator[_Odd]:
         for index, pattern in enumerate(patterns):
             first = seen.setdefault(str(pattern), pattern)
             if first is not pattern:
-                yield _Odd(f"{path}[{index}]", f"is there already, on line {first.line}")
+                yield _Odd(f"{path}[{index}]", f"is there already, on line {shown_line(first.line)}")
     for index, pattern in enumerate(policy.relations.allow):
         if str(pattern) in map(str, policy.relations.deny):
             yield _Odd(f"relations.allow[{index}]", "is denied as well: deny wins, so this opens nothing")

@@ -11,15 +11,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
-from policy import setting_names, yaml_source
+from policy import inheritance, setting_names, yaml_source
 from policy.diagnostics import Diagnostic, PolicyError, Severity, nearest
+from policy.inheritance import Layers, shown_line
 from policy.levels import GOVERNED_ELSEWHERE, default_levels
 from policy.model import (
     Access,
@@ -70,14 +71,57 @@ T = TypeVar("T")
 
 
 def load(text: bytes | str, source: str) -> Policy:
-    """Reads one policy. ``source`` is its path as the DBA gave it.
+    """Reads one policy, and those that it extends. ``source`` is its path as the DBA gave it.
 
     Raises ``PolicyError`` with every fault, in the file's order; nothing else, whatever ``text`` holds.
     """
-    document = yaml_source.read(text, source)
-    policy = read_policy(Place.root(document), source, _sha256(text))
-    document.report.raise_if_any(PolicyError)
+    policy, _ = _load(text, source, ())
     return policy
+
+
+def layers(text: bytes | str, source: str) -> Layers:
+    """What a policy that loads says together with its bases. Raises as ``load``."""
+    _, found = _load(text, source, ())
+    return found
+
+
+def _load(text: bytes | str, source: str, above: tuple[Path, ...]) -> tuple[Policy, Layers]:
+    """``above`` are the files that extend this one."""
+    document = yaml_source.read(text, source)
+    found = Layers(document.root, (source,), (_sha256(text),))
+    below: list[Diagnostic] = []
+    path = inheritance.base_of(document, source)
+    if path is not None:
+        try:
+            found = inheritance.extend(_base(path, source, above), document.root, source, _sha256(text))
+        except PolicyError as error:
+            document.report.add(inheritance.mark_of_base(document), inheritance.KEY, f"{path} cannot be used")
+            below = list(error.diagnostics)
+    policy = read_policy(Place(found.root, "", document.report, document.root.mark.line), source, found)
+    faults = [*(_placed(each, found.files) for each in document.report.in_order()), *below]
+    if faults:
+        raise PolicyError(faults)
+    return policy, found
+
+
+def _base(path: Path, source: str, above: tuple[Path, ...]) -> Layers:
+    """The layers of the base at ``path``, which has to be a policy by itself. Raises ``PolicyError``."""
+    files = (*above, Path(source).resolve())
+    wrong = None
+    if path.resolve() in files:
+        wrong = "a policy cannot extend itself, nor what extends it"
+    elif len(files) > inheritance.MAX_DEPTH:
+        wrong = f"more than {inheritance.MAX_DEPTH} policies upon each other"
+    if wrong is not None:
+        raise PolicyError([Diagnostic(str(path), 0, 0, inheritance.KEY, wrong)])
+    _, found = _load(_bytes(path, str(path)), str(path), files)
+    return found
+
+
+def _placed(diagnostic: Diagnostic, files: tuple[str, ...]) -> Diagnostic:
+    """``diagnostic`` with the file and line that its line tells."""
+    source, line = inheritance.place_of(diagnostic.line, files)
+    return replace(diagnostic, source=source, line=line)
 
 
 def load_file(path: Path, source: str | None = None) -> Policy:
@@ -146,13 +190,16 @@ _UNENFORCED = (
 def unenforced(policy: Policy) -> list[Diagnostic]:
     """A warning for each part of ``policy`` that nothing acts on, so that it gives no false safety."""
     return [
-        Diagnostic(
-            source=policy.source,
-            line=line,
-            column=0,
-            path=part.path,
-            message=f"read but not enforced by this version: {part.consequence}",
-            severity=Severity.WARNING,
+        _placed(
+            Diagnostic(
+                source=policy.source,
+                line=line,
+                column=0,
+                path=part.path,
+                message=f"read but not enforced by this version: {part.consequence}",
+                severity=Severity.WARNING,
+            ),
+            policy.files,
         )
         for part in _UNENFORCED
         if (line := part.line(policy)) is not None
@@ -164,16 +211,19 @@ def _sha256(text: bytes | str) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read_policy(root: Place, source: str, sha256: str) -> Policy:
+def read_policy(root: Place, source: str, layers: Layers) -> Policy:
+    """The policy that ``layers`` say, read from ``root``; faults are reported there."""
     fields = root.fields(_SECTIONS, required=("version",))
     fields.maybe("version", _version)
+    fields.maybe(inheritance.KEY, lambda p: p.string())
     no_lines: dict[str, int] = {}
     levels, rule_lines = fields.get("rules", _rules, (default_levels(), no_lines))
     limits = fields.get("limits", _limits, Limits())
     return Policy(
         name=fields.get("name", _name, Path(source).stem),
         source=source,
-        sha256=sha256,
+        sha256=layers.hashes[0] if len(layers.hashes) == 1 else _sha256("\n".join(layers.hashes)),
+        files=layers.files,
         mode=fields.get("mode", lambda place: place.word(Mode), Mode.ENFORCE),
         multiple=fields.get("multiple", lambda place: place.word(Multiple), Multiple.DRIVER_SETUP),
         access=fields.get("access", lambda place: place.word(Access), Access.READ_ONLY),
@@ -195,6 +245,7 @@ def read_policy(root: Place, source: str, sha256: str) -> Policy:
 
 _SECTIONS = (
     "version",
+    "extends",
     "name",
     "mode",
     "multiple",
@@ -451,7 +502,7 @@ def _allowances(place: Place) -> tuple[Allowance, ...]:
     for item in place.items():
         allowance = _allowance(item)
         if allowance.name in found:
-            item.fault(f"named like the allowance on line {found[allowance.name].line}")
+            item.fault(f"named like the allowance on line {shown_line(found[allowance.name].line)}")
         found.setdefault(allowance.name, allowance)
     return tuple(found.values())
 

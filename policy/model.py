@@ -334,8 +334,9 @@ class PolicyTest:
 class Policy:
     """One policy file, loaded whole or not at all (``loader.load``).
 
-    ``sha256`` is over the bytes of the file; ``source`` its path as the DBA gave it. ``rules`` holds the
-    effective level of every rule that has one. ``lines`` tells the line of each section that the file has.
+    ``sha256`` is over the bytes of the file and of those it extends; ``source`` its path as the DBA gave it,
+    and the first of ``files``. ``rules`` holds the effective level of every rule that has one. ``lines``
+    tells the line of each section that there is. Which file it stands in ``inheritance.place_of`` says.
     """
 
     name: str
@@ -357,6 +358,7 @@ class Policy:
     sandbox: Sandbox | None = None
     tests: tuple[PolicyTest, ...] = ()
     lines: Mapping[str, int] = field(default_factory=_empty)
+    files: tuple[str, ...] = ()
 
     def row(self, statement_class: StatementClass) -> ClassRow:
         """The row that decides ``statement_class``; a class with no row is rejected."""

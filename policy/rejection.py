@@ -14,6 +14,7 @@ from pathlib import PurePath
 from typing import Any, TypeVar
 
 from policy.decision import Reject
+from policy.inheritance import place_of
 from policy.model import Halt, Policy, RepairTerms, Violation
 from policy.rules import BY_NAME
 
@@ -66,6 +67,7 @@ class Notice:
 def reject(decision: Reject, rejection_id: str, policy: Policy) -> Rejection:
     """What the agent is sent. ``rejection_id`` names this rejection in the audit as well."""
     first = decision.violations[0]
+    file, line = _place(first, policy)
     retry = _retry(decision.repair, decision.halt)
     return Rejection(
         sqlstate=first.sqlstate or BY_NAME[first.rule].SQLSTATE,
@@ -76,23 +78,30 @@ def reject(decision: Reject, rejection_id: str, policy: Policy) -> Rejection:
         schema=first.schema,
         table=first.table,
         column=first.column,
-        file=PurePath(policy.source).name,
-        line=first.line,
+        file=file,
+        line=line,
         routine=first.rule,
     )
 
 
 def notice(violation: Violation, policy: Policy) -> Notice:
     """A violation of level warn, as the agent reads it beside its answer."""
+    file, line = _place(violation, policy)
     return Notice(
         sqlstate=_WARNING,
         message=_cut(_sentence(violation.message), _MESSAGE_CHARACTERS),
         hint=_cut(violation.hint, _HINT_CHARACTERS),
         position=violation.position,
-        file=PurePath(policy.source).name,
-        line=violation.line,
+        file=file,
+        line=line,
         routine=violation.rule,
     )
+
+
+def _place(violation: Violation, policy: Policy) -> tuple[str, int]:
+    """The name of the policy file, which may be a base, and the line of it that decided."""
+    source, line = place_of(violation.line, policy.files or (policy.source,))
+    return PurePath(source).name, line
 
 
 def _message(first: Violation, decision: Reject) -> str:

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from policy import loader, yaml_source
+from policy.inheritance import Layers
 from policy.reader import (
     BYTES_OF_UNIT,
     MS_OF_UNIT,
@@ -61,7 +62,8 @@ def policy_schema() -> dict[str, Any]:
 def _read(notes: _Notes, kinds: Mapping[_Path, Node]) -> None:
     """Have the loader read, with ``kinds`` where it looks; again with every kind where else it looked."""
     looked: list[_Path] = []
-    loader.read_policy(_Asked((), notes, kinds, looked), "policy.yaml", "")
+    root = _Asked((), notes, kinds, looked)
+    loader.read_policy(root, "policy.yaml", Layers(_MAPPING, ("policy.yaml",), ("",)))
     for path in dict.fromkeys(looked):
         if path not in kinds and path not in notes.looked:
             notes.looked.add(path)
@@ -242,6 +244,8 @@ def _quantity(units: Mapping[str, int]) -> str:
 DESCRIPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "version": "Version of the format.",
+        "extends": "A policy to start from, by the name of one that ships or by its file. What is said here "
+        "replaces what it says; denials are joined.",
         "name": "What agents and audit lines call the policy. Default: the file's name.",
         "mode": "enforce refuses; observe decides and records, and lets everything pass.",
         "multiple": "More than one statement in a string: only strings of SET and SHOW that drivers send to "

@@ -72,7 +72,6 @@ async def _explain_there(
 
 
 def _print(explained: Explained) -> None:
-    file = PurePath(explained.policy.source).name
     for number, told in enumerate(explained.statements, 1):
         print(f"statement {number}: {told.statement_class}")
         for heading, words in told.facts.items():
@@ -84,9 +83,11 @@ def _print(explained: Explained) -> None:
         if answer.statement != statement:
             statement = answer.statement
             print(f"rules on statement {0 if statement is None else statement + 1}")
-        line = explained.line(answer)
+        source, line = explained.place(answer)
         word = verdict(answer)
-        place = f"{file}:{line}" if line else "default" if may_be_set(answer.rule) else "always"
+        place = (
+            f"{PurePath(source).name}:{line}" if line else "default" if may_be_set(answer.rule) else "always"
+        )
         print(f"  {answer.rule:<{width}}  {paint(f'{word:<7}', _COLOURS[word])}  {place}")
         for violation in answer.violations:
             print(f"      {printable(violation.message)}")

@@ -40,7 +40,7 @@ def line_of(text: str) -> int:
 
 def said(explained: Explained, rule: str) -> tuple[str, int]:
     (answer,) = [answer for answer in explained.answers if answer.rule == rule and answer.statement == 0]
-    return verdict(answer), explained.line(answer)
+    return verdict(answer), explained.place(answer)[1]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,9 @@ def test_the_command_in_json(file: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["policy", "explain", str(file), "--sql", "SELECT 1", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["decision"] == "allow"
-    assert {"rule", "statement", "level", "governed_by", "line", "violations"} == set(told["rules"][0])
+    assert {"rule", "statement", "level", "governed_by", "file", "line", "violations"} == set(
+        told["rules"][0]
+    )
 
 
 def test_text_that_does_not_parse_is_explained_too(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -185,7 +185,9 @@ class Broken(NamedTuple):
 BROKEN = {
     # Keys
     "unknown section": Broken("acess: read_only", "2:1", "acess", "unknown key", "access"),
-    "unknown section, nothing like it": Broken("zzz: 1", "2:1", "zzz", "expected version, name, mode"),
+    "unknown section, nothing like it": Broken(
+        "zzz: 1", "2:1", "zzz", "expected version, extends, name, mode"
+    ),
     "key given twice": Broken(
         "mode: enforce\nmode: observe", "3:1", "mode", "given twice: on line 2 and on line 3"
     ),
