@@ -109,6 +109,17 @@ def test_what_the_connection_makes_itself_is_known_to_its_next_statement(gateway
             connection.execute("CREATE FUNCTION made_here() RETURNS int LANGUAGE sql AS 'SELECT 7'")
             assert connection.execute("SELECT made_here()").fetchone() == (7,)
         assert connection.execute("SELECT made_here()").fetchone() == (7,)
+        with connection.transaction():
+            connection.execute("CREATE TABLE public.fresh (id int)")
+            connection.execute("INSERT INTO public.fresh VALUES (1)")
+            connection.execute("ALTER TABLE public.fresh ADD more int DEFAULT 5")
+            assert connection.execute("SELECT f.more FROM public.fresh f").fetchall() == [(5,)]
+            connection.execute("ALTER TABLE public.fresh RENAME TO newer")
+            connection.execute("DELETE FROM public.newer WHERE more = 5")
+        connection.execute("ALTER TABLE public.newer ADD last int")
+        with connection.transaction():
+            connection.execute("ALTER TABLE public.newer RENAME last TO lasting")
+            connection.execute("INSERT INTO public.newer (lasting) VALUES (1)")
         connection.execute("CREATE TEMP TABLE mine (id int)")
         assert connection.execute("SELECT id FROM mine").fetchall() == []
 
