@@ -413,22 +413,25 @@ def _cost(priced: Priced, excess: Excess | None) -> dict[str, Any]:
         "ceiling": None if excess is None else _rounded(excess.ceiling),
         "node": None if excess is None else excess.node.kind,
         "relation": None if name is None else str(name),
-        "locks": [
-            {"relation": str(relation), "mode": mode, "rows": round(rows)}
-            for (relation, mode), rows in islice(_locks(priced).items(), MAX_LOCKS)
-        ],
+        "locks": _locks(priced),
     }
 
 
-def _locks(priced: Priced) -> Mapping[tuple[QualifiedName, LockMode], float]:
-    """The rows locked by relation and mode, the strongest first, of those relations that may be named; the
-    parts of one table together."""
-    found: dict[tuple[QualifiedName, LockMode], float] = {}
+def _locks(priced: Priced) -> list[dict[str, Any]]:
+    """The locks of those relations that may be named, the strongest of each; the parts of one table
+    together."""
+    found: dict[QualifiedName, tuple[LockMode, float]] = {}
     for lock in priced.figures.locks:
         name = priced.named(lock.schema, lock.relation)
-        if name is not None:
-            found[name, lock.mode] = found.get((name, lock.mode), 0.0) + lock.rows
-    return found
+        if name is None:
+            continue
+        mode, rows = found.get(name, (lock.mode, 0.0))
+        if mode is lock.mode:
+            found[name] = (mode, rows + lock.rows)
+    return [
+        {"relation": str(name), "mode": mode, "rows": round(rows)}
+        for name, (mode, rows) in islice(found.items(), MAX_LOCKS)
+    ]
 
 
 def _rounded(value: float) -> float | int:

@@ -38,6 +38,8 @@ GOVERNED_BY = "cost"
 
 _ROWS: Final = "max_rows"
 
+_NO_LIMIT: Final = frozenset({"UpdateStmt", "DeleteStmt", "MergeStmt"})
+
 COLLECTING: Final = frozenset(
     {"string_agg", "array_agg", "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg", "xmlagg"}
     | {"json_agg_strict", "jsonb_agg_strict", "json_object_agg_strict", "jsonb_object_agg_strict"}
@@ -201,7 +203,8 @@ def _sides(priced: Priced, join: Node) -> str:
 
 
 def _condition(priced: Priced, node: Node) -> str:
-    limit = "a LIMIT without an ORDER BY that needs a sort"
+    """By an index, where there is one; by a LIMIT, where the statement can have one."""
+    limit = "" if priced.facts.node in _NO_LIMIT else ", or a LIMIT without an ORDER BY that needs a sort"
     names = priced.relations_below(node)
     told = [
         f"{name} (indexed: {', '.join(columns)})"
@@ -209,10 +212,13 @@ def _condition(priced: Priced, node: Node) -> str:
         if (columns := tuple(priced.indexed(name)))
     ]
     if told:
-        return f"Add a condition on an indexed column of {' or '.join(told[:3])}, or {limit}."
+        return f"Add a condition on an indexed column of {' or '.join(told[:3])}{limit}."
     if len(names) == 1 and priced.known(names[0]):
-        return f"Add {limit}: {names[0]} has no index on a column that you may use."
-    return f"Add a condition on an indexed column, or {limit}."
+        unindexed = f"{names[0]} has no index on a column that you may use"
+        return (
+            f"Add{limit.removeprefix(', or')}: {unindexed}." if limit else f"All of it is read: {unindexed}."
+        )
+    return f"Add a condition on an indexed column{limit}."
 
 
 def _number(value: float) -> str:

@@ -600,6 +600,11 @@ class TestOnServers:
             "Add a LIMIT without an ORDER BY that needs a sort: "
             "public.heap has no index on a column that you may use."
         )
+        roomy = cost_of(max_modified_rows=None)
+        (violation,) = on_server(
+            database, "UPDATE heap SET n = 1 WHERE n > 9", roomy, catalog=catalog
+        ).violations
+        assert violation.hint == "All of it is read: public.heap has no index on a column that you may use."
 
     @pytest.mark.parametrize("relations", ["public.*", "public.parted"])
     def test_small_parts_make_a_large_whole(self, database: Database, relations: str) -> None:
@@ -624,6 +629,11 @@ class TestOnServers:
                 assert "public.parted (indexed: k)" in violation.hint
                 assert violation.table == "parted"
                 assert [lock["relation"] for lock in verdict.cost["locks"]] == ["public.parted"]
+        (violation,) = (
+            verdict := on_server(database, "UPDATE parted SET v = 0 WHERE v = 7", policy, catalog=catalog)
+        ).violations
+        assert violation.hint == "Add a condition on an indexed column of public.parted (indexed: k)."
+        assert verdict.cost["locks"] == [{"relation": "public.parted", "mode": "RowExclusiveLock", "rows": 2}]
 
     def test_the_size_of_a_filtered_scan_is_the_catalogs(self, shop: Database, shop_catalog: Catalog) -> None:
         sql = "SELECT count(*) FROM order_items WHERE quantity = 3"
