@@ -40,7 +40,6 @@ _SEED_BELOW: Final = 10**6
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options().parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
     try:
         told = _run(options)
     except KeyboardInterrupt:
@@ -157,4 +156,5 @@ def _chosen(options: argparse.Namespace) -> Sequence[Load]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
     sys.exit(main())

@@ -53,16 +53,6 @@ Measured = Mapping[Metric, float]
 """P50 in µs; CPU of the process between, in µs a unit of work; RATE in units of work a second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """``run(ring, contender, seconds)`` is one slice. ``work`` is what is counted."""
-
-    name: str
-    work: str
-    run: Callable[[Ring, Contender, float], Measured]
-    contenders: tuple[Name, ...]
-
-
 _ACCOUNT_ROWS: Final = (
     "CREATE TABLE pgbench_branches (bid int PRIMARY KEY, bbalance int, filler char(88))",
     f"INSERT INTO pgbench_branches SELECT g, 0, '' FROM generate_series(1, {SCALE}) g",
@@ -80,11 +70,23 @@ _WIDE_ROWS: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """``run(ring, contender, seconds)`` is one slice. ``work`` is what is counted; ``rows`` are the
+    statements that make what it reads."""
+
+    name: str
+    work: str
+    run: Callable[[Ring, Contender, float], Measured]
+    contenders: tuple[Name, ...]
+    rows: tuple[str, ...] = _ACCOUNT_ROWS
+
+
 def prepare(ring: Ring, loads: Sequence[Load]) -> None:
-    """The rows that ``loads`` need: pgbench's accounts at scale 10, and 200 MB of wide ones."""
-    wide = any(load.name == WIDE for load in loads)
+    """The rows that ``loads`` read, each made once."""
+    made = dict.fromkeys(statement for load in loads for statement in load.rows)
     with Client(ring.direct()) as client:
-        for statement in (*_ACCOUNT_ROWS, *(_WIDE_ROWS if wide else ()), "VACUUM ANALYZE"):
+        for statement in (*made, "VACUUM ANALYZE"):
             client.checked(query(statement))
 
 
@@ -266,7 +268,7 @@ def pgbench_name(mode: str, clients: int) -> str:
 
 
 LOADS: Final[Sequence[Load]] = (
-    Load(SELECT_1, "statement", partial(_latency, _select_one), _WITH_UNPRICED),
+    Load(SELECT_1, "statement", partial(_latency, _select_one), _WITH_UNPRICED, rows=()),
     Load(PREPARED_POINT, "statement", partial(_latency, _prepared_point), _WITH_UNPRICED),
     Load(DISTINCT_POINT, "statement", partial(_latency, _distinct_point), _WITH_UNPRICED),
     *(
@@ -280,10 +282,11 @@ LOADS: Final[Sequence[Load]] = (
         "MB",
         partial(_drained, "SELECT body FROM wide", WIDE_ROWS * WIDE_BYTES / 1e6),
         _WITH_64K,
+        rows=_WIDE_ROWS,
     ),
     Load(NARROW, "row", partial(_drained, "SELECT aid FROM pgbench_accounts", ACCOUNTS), _WITH_64K),
-    Load(CHURN, "connection", _churn, _PLAIN),
-    Load("SELECT 1, TLS", "statement", partial(_latency, _select_one), _TLS),
+    Load(CHURN, "connection", _churn, _PLAIN, rows=()),
+    Load("SELECT 1, TLS", "statement", partial(_latency, _select_one), _TLS, rows=()),
     Load("pgbench -S, prepared, 8 clients, TLS", "transaction", partial(_pgbench, "prepared", 8), _TLS),
 )
 _IN_A_MINUTE: Final = (SELECT_1, PREPARED_POINT, *(pgbench_name(mode, 8) for mode in ("simple", "prepared")))
