@@ -84,7 +84,12 @@ TOUR: Final[tuple[Step, ...]] = (
         "A view that shows the hidden column under another name is no way round",
         ANALYST,
         ("SELECT job, wage FROM wage_bill",),
-        Refused("column-not-allowed", "select", hint="tables below it", table="wage_bill"),
+        Refused(
+            "column-not-allowed",
+            "select",
+            hint="Columns of public.wage_bill that you may use: job",
+            table="wage_bill",
+        ),
         secrets=(".37",),
     ),
     Step(
