@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from policy.catalog import Catalog
+from policy.catalog_values import Index
 from policy.loader import load
 from policy.rules import affected_rows_over_limit
 from proxy.conversation import Identity
 from proxy.gate import Gate
 from proxy.session import Session
+from tests.policy.rules.schema import CATALOG
 from tests.proxy.test_gate_catalog import PATHS, View
 from tests.proxy.test_session import (
     BOUND,
@@ -47,6 +52,13 @@ TAG = complete("UPDATE 2")
 NOTICE = message("N", b"SNOTICE\0VNOTICE\0C00000\0Mlooked\0\0")
 
 
+def keyed() -> Catalog:
+    """The catalog with a key on every table, and no operators that anybody made."""
+    key = Index("pkey", ("id",), unique=True, primary=True)
+    relations = tuple(replace(relation, indexes=(key,)) for relation in CATALOG.content.relations)
+    return Catalog(replace(CATALOG.content, relations=relations, operators=()))
+
+
 def plan(cost: int = 1) -> bytes:
     said = (
         f'[{{"Plan": {{"Node Type": "Result", "Startup Cost": 0, "Total Cost": {cost}, "Plan Rows": 1,'
@@ -70,7 +82,7 @@ def asked_bound(answer: bytes) -> bytes:
 
 
 def start() -> Session:
-    gate = Gate(load(POLICY, "priced.yaml"), "agent", 1 << 20, View())
+    gate = Gate(load(POLICY, "priced.yaml"), "agent", 1 << 20, View(current=keyed()))
     identity = Identity("c1", "shop")
     return Session(gate, identity, PATHS[0], nonce="nonce", clock=lambda: 1.0, message_bytes=1 << 20)
 
