@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from policy import catalog_json
@@ -82,9 +83,10 @@ class Catalog:
         "sha256",
     )
 
-    def __init__(self, content: Content) -> None:
+    def __init__(self, content: Content, encoded: Mapping[int, str] = MappingProxyType({})) -> None:
+        """``encoded`` spares ``catalog_json.digest``, whose it is, some work."""
         self.content: Final = content
-        self.sha256: Final = catalog_json.digest(content)
+        self.sha256: Final = catalog_json.digest(content, encoded)
         """Of the schema alone: see ``catalog_json.digest``."""
         self.row_functions: Final = frozenset(content.row_functions)
         self._relations: Final = {relation.qualified: relation for relation in content.relations}

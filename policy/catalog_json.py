@@ -15,6 +15,7 @@ import typing
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any
 
 from policy.catalog_values import ColumnId, Content, Relation
@@ -49,8 +50,10 @@ def load(text: str | bytes) -> Content:
     return content
 
 
-def digest(content: Content) -> str:
+def digest(content: Content, encoded: Mapping[int, str] = MappingProxyType({})) -> str:
     """SHA-256, in hex, of the schema that ``content`` describes.
+
+    ``encoded`` holds what ``encode_relation`` gave for relations of ``content``, by their ``id()``.
 
     Leaves out what says nothing of the schema: row counts, the database's and the login's names and the
     server's version. A clone of the same schema has the same digest.
@@ -62,9 +65,15 @@ def digest(content: Content) -> str:
         items = value if isinstance(value, tuple) else (value,)
         sha.update(f"\n{part.name}\n".encode())
         for item in items:
-            sha.update(_encode(item, _fields_without_counts).encode())
+            line = encoded.get(id(item))
+            sha.update((_encode(item, _fields_without_counts) if line is None else line).encode())
             sha.update(b"\n")
     return sha.hexdigest()
+
+
+def encode_relation(relation: Relation) -> str:
+    """The text that stands for ``relation`` in a digest."""
+    return _encode(relation, _fields_without_counts)
 
 
 def _encode(value: Any, default: Callable[[Any], Any]) -> str:

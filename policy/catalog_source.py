@@ -10,10 +10,11 @@ import asyncio
 import hashlib
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, Protocol
 
+from policy import catalog_json
 from policy import catalog_queries as queries
 from policy.catalog import Catalog
 from policy.catalog_values import (
@@ -90,25 +91,93 @@ async def read(connection: Connection) -> Catalog:
     ``connection`` is asyncpg's, in no transaction, of any login; it is left as it was. Raises what asyncpg
     raises. Takes one REPEATABLE READ, READ ONLY transaction and waits for no lock that a reader would not.
     """
-    async with connection.transaction(isolation="repeatable_read", readonly=True):
-        version, database, login, search_path = await connection.fetchrow(queries.SESSION)
-        await connection.execute("SET LOCAL search_path TO pg_catalog; SET LOCAL jit TO off")
-        type_names = _names(await connection.fetch(queries.TYPE_NAMES))
-        columns = await _columns(connection, type_names)
-        rows = {name: await connection.fetch(query) for name, query in _FETCHED.items()}
-    # Large schemas take a second or two of arithmetic: other connections should not wait for it.
-    return await asyncio.to_thread(
-        lambda: Catalog(
-            Content(
+    return await Reader(connection).read()
+
+
+class Reader:
+    """Reads the schema behind one connection again and again.
+
+    Most of a reading is about objects that came with the server. They are read once, and again where one of
+    them has changed: a migration, whose every statement asks for a reading, is spared thousands of rows each.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._servers: _Servers | None = None
+
+    async def read(self) -> Catalog:
+        """As the function ``read``. One call at a time."""
+        connection = self._connection
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            version, database, login, search_path = await connection.fetchrow(queries.SESSION)
+            await connection.execute("SET LOCAL search_path TO pg_catalog; SET LOCAL jit TO off")
+            servers = await self._read_servers()
+            added = await _read_part(connection, queries.ADDED, servers.names.types)
+            rows = {name: await connection.fetch(query) for name, query in _FETCHED.items()}
+
+        def assemble() -> Catalog:
+            assembly = _Assembly(rows, servers, added)
+            content = Content(
                 version=version,
                 database=database,
                 login=login,
                 search_path=tuple(search_path),
                 schemas=tuple(sorted(schema for (schema,) in rows["schemas"])),
-                **_Assembly(rows, type_names, columns).parts(),
+                **assembly.parts(),
             )
-        )
-    )
+            return Catalog(content, servers.encoded)
+
+        # Large schemas take a second or two of arithmetic: other connections should not wait for it.
+        return await asyncio.to_thread(assemble)
+
+    async def _read_servers(self) -> _Servers:
+        stamp = _digest(await self._connection.fetch(queries.SERVERS_EPOCH))
+        if self._servers is None or self._servers.stamp != stamp:
+            self._servers = _Servers(stamp, await _read_part(self._connection, queries.SERVERS, {}))
+        return self._servers
+
+
+class _Names(NamedTuple):
+    """One part of the objects: what they are called, and the columns of the relations among them, by oid."""
+
+    types: Mapping[int, QualifiedName]
+    functions: Mapping[int, QualifiedName]
+    columns: Mapping[int, tuple[Column, ...]]
+
+
+class _Servers:
+    """What came with the server, kept from one reading to the next for as long as ``stamp`` holds.
+
+    ``encoded`` has the digest's lines of the relations in ``relations``, which are kept with the row that
+    they were made of.
+    """
+
+    def __init__(self, stamp: str, names: _Names) -> None:
+        self.stamp = stamp
+        self.names = names
+        self.relations: dict[int, tuple[Row, Relation]] = {}
+        self.encoded: dict[int, str] = {}
+
+    def relation(self, row: Row, make: Callable[[Row], Relation]) -> Relation:
+        """The relation that ``row`` of RELATIONS describes, to which nobody has added anything."""
+        known = self.relations.get(row[0])
+        if known is not None:
+            if known[0] == row:
+                return known[1]
+            del self.encoded[id(known[1])]
+        made = make(row)
+        self.relations[row[0]] = (row, made)
+        self.encoded[id(made)] = catalog_json.encode_relation(made)
+        return made
+
+
+async def _read_part(
+    connection: Connection, part: queries.Part, more_types: Mapping[int, QualifiedName]
+) -> _Names:
+    """``more_types`` are those that columns of this part may have besides its own."""
+    types = {**more_types, **_names(await connection.fetch(part.type_names))}
+    columns = await _columns(connection, part.columns, types)
+    return _Names(types, _names(await connection.fetch(part.function_names)), columns)
 
 
 async def epoch(connection: Connection) -> str:
@@ -120,7 +189,10 @@ async def epoch(connection: Connection) -> str:
     """
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         await connection.execute("SET LOCAL search_path TO pg_catalog; SET LOCAL jit TO off")
-        stamps = await connection.fetch(queries.EPOCH)
+        return _digest(await connection.fetch(queries.EPOCH))
+
+
+def _digest(stamps: Sequence[Row]) -> str:
     text = ";".join(",".join(str(value) for value in stamp) for stamp in sorted(map(tuple, stamps)))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -145,7 +217,6 @@ _FETCHED: Final[Mapping[str, str]] = {
     "rules": queries.RULES,
     "dependencies": queries.DEPENDENCIES,
     "expression_owners": queries.EXPRESSION_OWNERS,
-    "function_names": queries.FUNCTION_NAMES,
     "functions": queries.FUNCTIONS,
     "aggregates": queries.AGGREGATES,
     "operators": queries.OPERATORS,
@@ -160,11 +231,11 @@ def _names(rows: Sequence[Row]) -> dict[int, QualifiedName]:
 
 
 async def _columns(
-    connection: Connection, type_names: Mapping[int, QualifiedName]
+    connection: Connection, query: str, type_names: Mapping[int, QualifiedName]
 ) -> dict[int, tuple[Column, ...]]:
     """Every relation's columns, by the relation's oid. Streamed: they are nine tenths of a large schema."""
     columns: dict[int, list[Column]] = defaultdict(list)
-    async for record in connection.cursor(queries.COLUMNS, prefetch=_COLUMNS_AT_A_TIME):
+    async for record in connection.cursor(query, prefetch=_COLUMNS_AT_A_TIME):
         relation, name, number, type_oid, not_null, default, identity, generated = record
         columns[relation].append(
             Column(
@@ -193,13 +264,18 @@ class _Assembly:
     def __init__(
         self,
         rows: Mapping[str, Sequence[Row]],
-        type_names: Mapping[int, QualifiedName],
-        columns: Mapping[int, tuple[Column, ...]],
+        servers: _Servers,
+        added: _Names,
     ) -> None:
         self.rows = rows
-        self.type_names = type_names
-        self.columns = columns
-        self.function_names = _names(rows["function_names"])
+        self.servers = servers
+        self.type_names = added.types
+        self.columns = {**servers.names.columns, **added.columns}
+        self.widened = servers.names.columns.keys() & added.columns.keys()
+        for oid in self.widened:
+            both = (*servers.names.columns[oid], *added.columns[oid])
+            self.columns[oid] = tuple(sorted(both, key=lambda column: column.number))
+        self.function_names = {**servers.names.functions, **added.functions}
         self.relation_names = _names([row[:3] for row in rows["relations"]])
         self.operator_functions = {row[0]: row[6] for row in rows["operators"]}
         self.aggregate_functions = {row[0]: row[1] for row in rows["aggregates"]}
@@ -263,8 +339,10 @@ class _Assembly:
         rules = self._grouped("rules", key=1)
         children = self._grouped("inheritance", key=0)
         expressions = self._expressions()
-        return [
-            Relation(
+
+        def make(row: Row) -> Relation:
+            oid, _, _, kind, owner, partition, row_security, forced, row_count = row
+            return Relation(
                 *self.relation_names[oid],
                 kind=RelationKind(kind),
                 owner=sys.intern(owner),
@@ -282,9 +360,15 @@ class _Assembly:
                 partition=partition,
                 row_security=row_security,
                 row_security_forced=forced,
-                rows=rows,
+                rows=row_count,
             )
-            for oid, _, _, kind, owner, partition, row_security, forced, rows in self.rows["relations"]
+
+        own = (indexes, foreign_keys, triggers, rules, children, expressions, self.widened)
+        return [
+            make(row)
+            if row[0] >= queries.FIRST_USER_OID or any(row[0] in parts for parts in own)
+            else self.servers.relation(row, make)
+            for row in self.rows["relations"]
         ]
 
     def _grouped(self, name: str, key: int) -> defaultdict[int, list[Row]]:

@@ -136,8 +136,9 @@ class CatalogWatcher:
                     connection = await self._connect()
                 try:
                     self._visible = None
+                    reader = catalog_source.Reader(connection)
                     while True:
-                        await self._confirm(connection)
+                        await self._confirm(connection, reader)
                         backoff = FIRST_BACKOFF_SECONDS
                         await self._pause(self._poll_seconds)
                 finally:
@@ -155,7 +156,7 @@ class CatalogWatcher:
             async with asyncio.timeout(seconds):
                 await self._wanted.wait()
 
-    async def _confirm(self, connection: WatchedConnection) -> None:
+    async def _confirm(self, connection: WatchedConnection, reader: catalog_source.Reader) -> None:
         """One question to the server: does the snapshot still hold? And a new one where it does not."""
         self._wanted.clear()
         asked = self._asked
@@ -167,7 +168,7 @@ class CatalogWatcher:
             epoch = await catalog_source.epoch(connection) if changed else self._epoch
         if self._catalog is None or epoch != self._epoch:
             async with asyncio.timeout(READ_TIMEOUT_SECONDS):
-                self._catalog = await catalog_source.read(connection)
+                self._catalog = await reader.read()
             _log.info("catalog_read", sha256=self._catalog.sha256)
         self._epoch, self._visible, self._confirmed, self._failure = epoch, visible, now, None
         async with self._progress:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import asyncpg
 import pytest
 
-from policy import catalog_source
+from policy import catalog_queries, catalog_source
 from policy.catalog import Catalog
 from policy.catalog_values import (
     CastContext,
@@ -391,6 +391,26 @@ NO_CHANGES = (
     "DROP TABLE passing",
     "SELECT nextval('count')",
 )
+SERVERS_CHANGES = (
+    "ALTER FUNCTION pg_catalog.lower(text) COST 2",
+    "ALTER FUNCTION pg_catalog.lower(text) RENAME TO lowered",
+    "ALTER FUNCTION pg_catalog.lowered(text) RENAME TO lower",
+    "ALTER SCHEMA information_schema RENAME TO described",
+    "ALTER SCHEMA described RENAME TO information_schema",
+    "ALTER VIEW information_schema.tables RENAME TO listed",
+    "ALTER TABLE information_schema.sql_parts RENAME COLUMN comments TO remarks",
+    "ALTER TABLE information_schema.sql_parts OWNER TO pg_monitor",
+    "CREATE TYPE odd AS ENUM ('a')",
+    "ALTER TABLE information_schema.sql_parts ADD COLUMN odd odd",
+    "ALTER TYPE odd RENAME TO odder",
+    "CREATE TABLE heir () INHERITS (information_schema.sql_parts)",
+    "CREATE INDEX ON information_schema.sql_parts (feature_id)",
+    "ANALYZE information_schema.sql_parts",
+    "DROP TABLE heir",
+    "ALTER TABLE information_schema.sql_parts DROP COLUMN odd",
+    "DROP TABLE information_schema.sql_parts",
+)
+"""Of objects that came with the server."""
 
 
 class TestEpoch:
@@ -414,6 +434,41 @@ class TestEpoch:
             return missed, noticed
 
         assert on_connection(empty_database.dsn(), work) == ([], [])
+
+    def test_a_reader_that_keeps_the_servers_own_part_reads_the_same(self, empty_database: Database) -> None:
+        """After every change, the server's own objects among what changes, as somebody who reads anew."""
+
+        async def work(connection: Any) -> list[str]:
+            await connection.execute("CREATE TABLE stay (a int); CREATE SEQUENCE count")
+            reader = catalog_source.Reader(connection)
+            await reader.read()
+            differing = []
+            for statement in (*CHANGES, *NO_CHANGES, *SERVERS_CHANGES):
+                await connection.execute(statement)
+                again, anew = await reader.read(), await catalog_source.read(connection)
+                if again.content != anew.content or again.sha256 != anew.sha256:
+                    differing.append(statement)
+                if again.sha256 != Catalog(again.content).sha256:
+                    differing.append(f"the digest after {statement}")
+            return differing
+
+        assert on_connection(empty_database.dsn(), work) == []
+
+    def test_a_reader_asks_for_the_servers_part_once(self, empty_database: Database) -> None:
+        asked: list[str] = []
+
+        async def work(connection: Any) -> tuple[int, int, int]:
+            connection.add_query_logger(lambda record: asked.append(record.query))
+            reader = catalog_source.Reader(connection)
+            counts = []
+            for statement in ("CREATE TABLE t (a int)", "CREATE TABLE u (a int)", SERVERS_CHANGES[0]):
+                await connection.execute(statement)
+                asked.clear()
+                await reader.read()
+                counts.append(asked.count(catalog_queries.SERVERS.function_names))
+            return counts[0], counts[1], counts[2]
+
+        assert on_connection(empty_database.dsn(), work) == (1, 0, 1)
 
     def test_visible_changes_with_every_commit_and_with_no_read(self, empty_database: Database) -> None:
         async def work(connection: Any) -> tuple[bool, bool]:
