@@ -17,7 +17,16 @@ from policy import builtin
 from policy.builtin_symbols import INFORMATION_SCHEMA_TYPES, OPERATORS, TYPES
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames
-from policy.catalog_values import PG_CATALOG, Cast, CastContext, Function, FunctionKind, Operator, Uses
+from policy.catalog_values import (
+    PG_CATALOG,
+    Cast,
+    CastContext,
+    ColumnId,
+    Function,
+    FunctionKind,
+    Operator,
+    Uses,
+)
 from policy.facts import CallKind, Facts, FunctionRef, Operand, OperandKind, OperatorRef, TypeRef, Use
 from policy.model import StatementClass
 from policy.names import QualifiedName
@@ -25,6 +34,19 @@ from policy.resolve import Answer, ColumnAnswer
 from policy.value_types import ValueTypes, is_string, made_of, type_named
 
 _JSON: Final = QualifiedName(PG_CATALOG, "json")
+_UNTOLD: Final = Operand(OperandKind.OTHER)
+_COMPARING_OPERATORS: Final = frozenset(
+    ("=", "<>", "!=", "<", ">", "<=", ">=", "@>", "<@", "&&", "<<", ">>", "&<", "&>", "-|-", "+", "*", "-")
+)
+"""Those of btree and hash classes, and of arrays and ranges, which compare what they are made of."""
+_COMPARING_FUNCTIONS: Final = frozenset(
+    {
+        *("array_position", "array_positions", "array_remove", "array_replace", "array_sort", "width_bucket"),
+        *("max", "min", "mode", "percentile_disc", "range_merge", "range_agg"),
+        *("rank", "dense_rank", "percent_rank", "cume_dist", "range_intersect_agg", "multirange"),
+    }
+)
+"""Functions of pg_catalog that take values of any type and compare them."""
 
 
 class Via(StrEnum):
@@ -35,6 +57,7 @@ class Via(StrEnum):
     OPERATOR = "operator"
     CAST = "cast"
     AGGREGATE = "aggregate"
+    COMPARISON = "comparison"
     VIEW = "view"
 
 
@@ -100,6 +123,7 @@ class _Calls:
             if type_ref.cast or not defines:
                 yield from self._cast(type_ref)
         yield from self._unwritten_casts(called)
+        yield from self._comparisons(called)
         yield from self._views()
 
     def _called(self) -> list[FunctionRef]:
@@ -368,6 +392,42 @@ class _Calls:
             for operator in self._catalog.operators(ref.symbol):
                 taken.update(_sides(operator))
         return self._types.present | taken
+
+    # Comparisons ----------------------------------------------------------------------------------------
+
+    def _comparisons(self, called: Sequence[FunctionRef]) -> Iterator[Call]:
+        """What the types' operator classes call where values are sorted, hashed or looked up in an index."""
+        if not self._catalog.content.comparisons:
+            return
+        compared = dict.fromkeys(
+            (
+                *self._facts.compared,
+                *(operand for ref in self._facts.operators for operand in self._compared_by(ref)),
+                *(
+                    o
+                    for ref in called
+                    if ref.name in _COMPARING_FUNCTIONS
+                    for o in ref.operands or (_UNTOLD,)
+                ),
+            )
+        )
+        merged = {self._type_of(read) for read in self._names.resolve(self._facts).implicit}
+        for comparison in self._catalog.content.comparisons:
+            if comparison.type in merged or any(self._types.may_hold(o, comparison.type) for o in compared):
+                for name in comparison.functions:
+                    yield Call(name, Via.COMPARISON, str(comparison.type))
+
+    def _compared_by(self, ref: OperatorRef) -> tuple[Operand, ...]:
+        """Operands whose comparison functions an operator may bring about, whatever its own function is: an
+        index on them, a hash of them, or as elements of what they are."""
+        if ref.symbol in _COMPARING_OPERATORS:
+            return ref.operands or (_UNTOLD,)
+        return ()
+
+    def _type_of(self, column: ColumnId) -> QualifiedName | None:
+        relation = self._catalog.relation(column.schema, column.relation)
+        known = relation.column(column.column or "") if relation is not None else None
+        return None if known is None else known.type
 
     # Views ----------------------------------------------------------------------------------------------
 

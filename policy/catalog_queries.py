@@ -190,6 +190,18 @@ WHERE {_SCHEMAS} AND {_NOT_THE_SERVERS.format(oid="t.oid")} AND t.typisdefined
   AND coalesce(t.typname <> '_' || e.typname OR t.typnamespace <> e.typnamespace, true)
 """
 
+# Default classes alone: another is used where an index or ORDER BY … USING names it.
+COMPARISONS: Final = f"""
+WITH used AS (
+  SELECT k.opcintype AS type, k.opcfamily AS family FROM pg_opclass k JOIN pg_am a ON a.oid = k.opcmethod
+  WHERE k.opcdefault AND a.amname IN ('btree', 'hash') AND k.oid >= {FIRST_USER_OID}
+  UNION SELECT r.rngtypid, k.opcfamily FROM pg_range r JOIN pg_opclass k ON k.oid = r.rngsubopc
+  WHERE k.oid >= {FIRST_USER_OID})
+SELECT u.type, p.amproc::oid FROM used u JOIN pg_amproc p ON p.amprocfamily = u.family
+UNION SELECT u.type, o.oprcode::oid FROM used u JOIN pg_amop m ON m.amopfamily = u.family
+      JOIN pg_operator o ON o.oid = m.amopopr
+"""
+
 # One argument suffices, and its type is record, "any" or polymorphic so that a row fits.
 ROW_FUNCTIONS: Final = """
 SELECT DISTINCT p.proname::text FROM pg_proc p
@@ -224,6 +236,9 @@ _STAMPED: Final = (
     ("pg_aggregate", "true"),
     ("pg_operator", f"x.oprnamespace NOT IN {_TEMPORARY_SCHEMAS}"),
     ("pg_cast", "true"),
+    ("pg_opclass", "true"),
+    ("pg_amproc", "true"),
+    ("pg_amop", "true"),
     ("pg_db_role_setting", "true"),
 )
 # What SERVERS is read from. Names of schemas are among it: information_schema can be renamed.

@@ -24,6 +24,7 @@ from policy.catalog_values import (
     CastMethod,
     Column,
     ColumnId,
+    Comparison,
     Content,
     Expression,
     ExpressionOrigin,
@@ -222,6 +223,7 @@ _FETCHED: Final[Mapping[str, str]] = {
     "operators": queries.OPERATORS,
     "casts": queries.CASTS,
     "types": queries.TYPES,
+    "comparisons": queries.COMPARISONS,
     "row_functions": queries.ROW_FUNCTIONS,
 }
 
@@ -293,6 +295,7 @@ class _Assembly:
             "operators": tuple(sorted(self._operators(), key=_operator_order)),
             "casts": tuple(sorted(self._casts(), key=lambda c: (c.source, c.target))),
             "types": tuple(sorted(self._types(), key=lambda t: (t.schema, t.name))),
+            "comparisons": tuple(sorted(self._comparisons(), key=lambda c: c.type)),
             "row_functions": tuple(sorted(name for (name,) in self.rows["row_functions"])),
         }
 
@@ -540,6 +543,12 @@ class _Assembly:
             )
             for source, target, function, context, method in self.rows["casts"]
         ]
+
+    def _comparisons(self) -> list[Comparison]:
+        functions: dict[QualifiedName, set[QualifiedName]] = defaultdict(set)
+        for type_oid, function in self.rows["comparisons"]:
+            functions[self.type_names[type_oid]].update(self._called_outside([function]))
+        return [Comparison(name, tuple(sorted(called))) for name, called in functions.items() if called]
 
     def _types(self) -> list[Type]:
         checks: dict[int, list[_Key]] = defaultdict(list)

@@ -359,6 +359,15 @@ class Type:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparison:
+    """What sorting, grouping, joining or indexing values of ``type`` calls: the functions outside pg_catalog
+    of its default btree or hash operator class (``pg_opclass``), or of the one that a range was made with."""
+
+    type: QualifiedName
+    functions: tuple[QualifiedName, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Content:
     """Everything a snapshot holds, each tuple sorted.
 
@@ -382,4 +391,5 @@ class Content:
     operators: tuple[Operator, ...] = ()
     casts: tuple[Cast, ...] = ()
     types: tuple[Type, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
     row_functions: tuple[str, ...] = ()

@@ -80,6 +80,7 @@ def _freeze(walk: Walk, sql: str, start: int, node: str, not_understood: NotUnde
         functions=tuple(walk.functions),
         operators=tuple(walk.operators),
         types=tuple(walk.types),
+        compared=tuple(dict.fromkeys(walk.compared)),
         queries=tuple(_query(scope, scope.index in recursive) for scope in walk.scopes),
         joins=tuple(join for join in walk.joins if join is not None),
         ctes=tuple(

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from policy import builtin
+from policy.extract_compared import compared_by_call
 from policy.extract_operands import element, operand
 from policy.extract_walk import (
     NOTHING,
@@ -176,6 +177,7 @@ def func_call(walk: Walk, fields: Fields, in_from: bool = False) -> None:
     )
     if names[-1] == "set_config":
         _set_config(walk, fields, literals, argument_names)
+    compared_by_call(walk, fields)
     if "agg_filter" in fields:
         walk.coerced(fields["agg_filter"], "bool")
     walk.rest("FuncCall", fields, _FUNCNAME)
@@ -352,6 +354,11 @@ def _sort_by(walk: Walk, fields: Fields) -> None:
     walk.rest("SortBy", fields, _USE_OP)
 
 
+def _min_max_expr(walk: Walk, fields: Fields) -> None:
+    walk.compared.extend(operand(walk, each) for each in fields.get("args", ()))
+    walk.rest("MinMaxExpr", fields)
+
+
 def _param_ref(walk: Walk, fields: Fields) -> None:
     walk.parameters = max(walk.parameters, fields.get("number", 0))
     walk.rest("ParamRef", fields)
@@ -411,6 +418,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "JsonScalarExpr": _sql_json_constructor("JsonScalarExpr"),
     "MultiAssignRef": _multi_assign_ref,
     "ParamRef": _param_ref,
+    "MinMaxExpr": _min_max_expr,
     "SortBy": _sort_by,
     "String": _leaf("String"),
     "SubLink": _sub_link,

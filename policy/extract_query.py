@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from policy.extract_compared import compared_by_select
 from policy.extract_expression import func_call
 from policy.extract_names import output
 from policy.extract_operands import selected
@@ -61,6 +62,7 @@ def select(walk: Walk, fields: Fields, parent: Scope | None, only_values: bool =
     for target in fields.get("targetList", ())[:1]:
         scope.position = walk.position(target["ResTarget"])
     _size(scope, fields)
+    compared_by_select(walk, fields)
     if not scope.final:
         scope.outputs = tuple(
             replace(known, operand=selected(walk, target["ResTarget"]))

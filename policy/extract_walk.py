@@ -218,6 +218,7 @@ class Walk:
         self.attributes: set[Hashable] = set()
         self.operators: list[OperatorRef] = []
         self.types: list[TypeRef] = []
+        self.compared: list[Operand] = []
         self.scopes: list[Scope] = []
         self.joins: list[Join | None] = []
         self.ctes: list[CteInfo] = []

@@ -456,6 +456,8 @@ class Facts:
     functions: tuple[FunctionRef, ...] = ()
     operators: tuple[OperatorRef, ...] = ()
     types: tuple[TypeRef, ...] = ()
+    compared: tuple[Operand, ...] = ()
+    """What is compared without an operator: sorted, grouped, told apart from its like."""
     queries: tuple[Query, ...] = ()
     joins: tuple[Join, ...] = ()
     ctes: tuple[Cte, ...] = ()

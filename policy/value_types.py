@@ -19,6 +19,7 @@ from policy.catalog_values import PG_CATALOG, CastContext, Function, Relation, T
 from policy.facts import ColumnRef, Facts, Operand, OperandKind, TypeRef
 from policy.names import QualifiedName
 from policy.resolve import Answer
+from policy.resolve_scope import NOTHING, Reads
 from policy.value_origins import Origins
 
 TEXT: Final = QualifiedName(PG_CATALOG, "text")
@@ -210,17 +211,28 @@ class ValueTypes:
                 ref = answer.ref
                 if answer.answer is not Answer.RESOLVED or ref.fields or ref.position is None:
                     continue
-                if not answer.reads:
+                reads = answer.reads or self._starred(ref)
+                if not reads:
                     inner[ref.position] = ref
-                if len(answer.reads) != 1:
+                if len(reads) != 1:
                     continue
-                (read,) = answer.reads
+                (read,) = reads
                 relation = self._catalog.relation(read.schema, read.relation)
                 column = relation.column(read.column or "") if relation is not None else None
                 if column is not None and column.name == ref.name:
                     columns[ref.position] = column.type
             self._columns = columns, inner
         return self._columns
+
+    def _starred(self, ref: ColumnRef) -> Reads:
+        """What an item of ORDER BY or GROUP BY reads that names an output which a star gives."""
+        if not ref.alone or ref.name is None or ref.query is None or ref.qualifier:
+            return NOTHING
+        level = self._names.resolve(self._facts).scopes.level(ref.query)
+        outputs = level.query.outputs
+        if not any(o.star for o in outputs) or any(o.name == ref.name for o in outputs):
+            return NOTHING
+        return level.find(ref.name, in_part=False) or NOTHING
 
     # What may be present --------------------------------------------------------------------------------
 
@@ -265,6 +277,15 @@ class ValueTypes:
         if operand.kind in (OperandKind.PARAMETER, OperandKind.UNTYPED):
             return True
         return self.may_occur(wanted)
+
+    def may_hold(self, operand: Operand, wanted: QualifiedName) -> bool:
+        """Whether values like ``operand`` could be of type ``wanted``, or made of such."""
+        possible = self._possible(operand)
+        if possible:
+            return any(wanted in made_of(known, self._catalog) for known in possible)
+        if operand.kind in (OperandKind.PARAMETER, OperandKind.UNTYPED):
+            return False
+        return wanted.schema == PG_CATALOG or wanted in self.present
 
     def may_occur(self, wanted: QualifiedName) -> bool:
         """Whether some value of the statement, of a type that is not known, could be taken as ``wanted``."""

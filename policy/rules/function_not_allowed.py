@@ -3,7 +3,8 @@
 What it refuses
     Every call of a function that ``functions.deny`` names or ``functions.allow`` does not cover. With a
     catalog: every overload that the server could choose, and what is behind an operator, a cast (with the
-    checks of a domain and the members of a composite type), an aggregate, a view (``relations.views:
+    checks of a domain and the members of a composite type), an aggregate, a comparison that sorts, groups
+    or joins, a view (``relations.views:
     expand``) and ``x.f`` where x has no column f; and the functions that a definition names, as CREATE
     OPERATOR, CAST, AGGREGATE, TYPE and TRIGGER do. Without one: in every schema it could be found in; an
     operator that is not PostgreSQL's own is refused, a cast to a type that is not needs the permission a
@@ -144,6 +145,7 @@ _SUBJECTS: Mapping[Via, str] = MappingProxyType(
         Via.OPERATOR: "Operator {spelt}, which calls function {name},",
         Via.CAST: "A cast to {spelt}, which calls function {name},",
         Via.AGGREGATE: "Aggregate {spelt}, which calls function {name},",
+        Via.COMPARISON: "A comparison of {spelt} values, which calls function {name},",
         Via.VIEW: "View {spelt}",
     }
 )
