@@ -3,8 +3,6 @@
 Their functions raise, so that the server itself says which statements call one.
 """
 
-
-
 from __future__ import annotations
 
 from collections.abc import Iterator
