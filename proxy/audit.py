@@ -1,7 +1,6 @@
 """The audit file: one line of JSON a decision, written beside the event loop.
 
-Owns the shape of a line (README, "The audit file") and the thread that writes it. Knows nothing of frames, of
-sessions or of how a decision came about; it reads the values of ``policy`` and of ``proxy.effects``.
+Owns the queue, the thread that empties it and the file. What a line tells is ``audit_line``'s.
 
 What is promised:
 
@@ -20,26 +19,18 @@ What is promised:
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import structlog
 
-from policy import parse
-from policy.decision import Allow, Decision, Reject
-from policy.facts import CallKind, Facts, QueryString
-from policy.lifting import Lifted
-from policy.model import Violation
+from proxy.audit_line import ConnectionIdentity, Renderer
 from proxy.config import Statements
 from proxy.effects import AuditEntry
 
@@ -54,34 +45,12 @@ _RECORD_BYTES: Final = 1024
 """What a queued record is counted as, beside the characters of its statement."""
 _PATIENCE_S: Final = 5.0
 _RETRY_S: Final = 0.5
-_CACHED_DECISIONS: Final = 2048
-_CACHED_STATEMENT: Final = 4096
-"""Characters above which a decision's members are rendered anew each time, so that the cache stays small."""
 
 log = structlog.get_logger("pgturnstile.audit")
 
 
 class AuditError(Exception):
     """The audit file cannot be opened or written. The message is a sentence for the operator."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionIdentity:
-    """Who asked: what is the same for every decision of one connection under one policy.
-
-    ``application_name`` is the one given at start-up, None where none was: a later SET does not rename the
-    connection. ``client`` is ``host:port``, or ``local`` for a Unix socket; ``connection`` the proxy's own id
-    of the connection.
-    """
-
-    agent: str
-    database: str
-    backend_user: str
-    application_name: str | None
-    client: str
-    connection: str
-    policy_name: str
-    policy_sha256: str
 
 
 _Queued = tuple[int, str | tuple[float, AuditEntry, ConnectionIdentity]]
@@ -327,241 +296,3 @@ class _AppendFile:
         self.close()
         self._descriptor = successor
         self._orphaned = False
-
-
-class Renderer:
-    """Records to lines. Safe to share between threads.
-
-    What is the same for every record of a decision, of a connection or of a price is rendered once and
-    spliced in, and so is what statements have in common that differ in digits alone (``policy.lifting``).
-    """
-
-    def __init__(self, statements: Statements) -> None:
-        self._statements = statements
-        self._decisions = _Cache()
-        self._alike = _Cache()
-        self._identities = _Cache()
-        self._policies = _Cache()
-        self._costs = _Cache()
-        self._second = (-1, "")
-
-    def knows(self, decision: Decision) -> bool:
-        """Whether a line of ``decision`` is put together of what was rendered before."""
-        query = decision.query
-        if isinstance(query, Lifted) and self._alike.get(query.like) is not None:
-            return True
-        return self._decisions.get(decision) is not None
-
-    def render(self, at: float, entry: AuditEntry, identity: ConnectionIdentity) -> str:
-        """One line, ASCII, with its line feed. ``at`` is the time in seconds since the epoch.
-
-        Never fails: a record that cannot be rendered becomes a line that says so, because a statement without
-        a line, or a writer that died of one statement, would be worse.
-        """
-        try:
-            return self._line(at, entry, identity)
-        except Exception as error:
-            log.exception("audit record not rendered", id=entry.id)
-            return (
-                _encode({"ts": _timestamp(at), "id": entry.id, "agent": identity.agent, "error": repr(error)})
-                + "\n"
-            )
-
-    def _line(self, at: float, entry: AuditEntry, identity: ConnectionIdentity) -> str:
-        who = self._identities.get(identity) or self._identities.put(identity, _identity_members(identity))
-        policy = self._policies.get(identity) or self._policies.put(identity, _policy_members(identity))
-        # By hand: an encoder takes three times as long to set itself up. Integers, a finite float and texts
-        # that are encoded leave nothing to escape.
-        return (
-            f'{{"ts":"{self._time(at)}","id":{_text(entry.id)},{who},"protocol":{_text(entry.protocol)},'
-            f"{self._decided(entry.decision)},{policy},"
-            f'"outcome":{{"command_tag":{_text(entry.command_tag)},"rows":{entry.rows:d},'
-            f'"bytes":{entry.bytes:d},"sqlstate":{_text(entry.sqlstate)},"ms":{entry.ms:.3f},'
-            f'"known":{_BOOL[entry.outcome_known]}}}{self._further(entry)}}}\n'
-        )
-
-    def _time(self, at: float) -> str:
-        second = int(at)
-        micros = round((at - second) * 1_000_000)
-        if micros == 1_000_000:
-            second, micros = second + 1, 0
-        known, clock = self._second
-        if second != known:
-            clock = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-            self._second = (second, clock)
-        return f"{clock}.{micros:06d}+00:00"
-
-    def _decided(self, decision: Decision) -> str:
-        known = self._decisions.get(decision)
-        if known is not None:
-            return known
-        query = decision.query
-        if isinstance(query, Lifted) and isinstance(decision, Allow):
-            return self._lifted(decision, query)
-        members = "".join(_decision_members(decision, self._statements))
-        if len(query.sql) <= _CACHED_STATEMENT:
-            self._decisions.put(decision, members)
-        return members
-
-    def _lifted(self, decision: Allow, query: Lifted) -> str:
-        """The members of a decision of which all but the statement's text is that of others."""
-        alike = self._alike.get(query.like)
-        if alike is None:
-            head, statement, tail = _decision_members(decision, self._statements)
-            if self._statements is not Statements.FULL:
-                head, tail = head + statement + tail, ""
-            alike = self._alike.put(query.like, head + _SEAM + tail)
-        head, _, tail = alike.partition(_SEAM)
-        return head + _statement(query.sql) + tail if tail else head
-
-    def _further(self, entry: AuditEntry) -> str:
-        """The members that few lines have."""
-        decision = entry.decision
-        refused = isinstance(decision, Reject)
-        told = ""
-        if entry.repair is not None or (isinstance(decision, Reject) and decision.halt is not None):
-            told = "," + _members({"repair": _repair(entry)})
-        cost = decision.cost if isinstance(decision, Reject) else entry.cost
-        if cost is None:
-            return told
-        members = None if refused else self._costs.get(cost)
-        if members is None:
-            members = _members({"cost": cost})
-            if not refused:
-                self._costs.put(cost, members)
-        return f"{told},{members}"
-
-
-class _Cache:
-    """Members by the identity of the object they were rendered from; the oldest go first.
-
-    The object is kept with its entry, so that its id cannot be given to another one meanwhile.
-    """
-
-    def __init__(self) -> None:
-        self._entries: dict[int, tuple[object, str]] = {}
-        self._changing = threading.Lock()
-
-    def get(self, key: object) -> str | None:
-        found = self._entries.get(id(key))
-        return found[1] if found is not None else None
-
-    def put(self, key: object, members: str) -> str:
-        with self._changing:
-            if len(self._entries) >= _CACHED_DECISIONS:
-                del self._entries[next(iter(self._entries))]
-            self._entries[id(key)] = (key, members)
-        return members
-
-
-def _repair(entry: AuditEntry) -> dict[str, str | None]:
-    """The lineage that the statement repairs, and why it may not be repaired itself."""
-    return {
-        "lineage": None if entry.repair is None else entry.repair.lineage,
-        "halt": entry.decision.halt if isinstance(entry.decision, Reject) else None,
-    }
-
-
-def _identity_members(identity: ConnectionIdentity) -> str:
-    return _members(
-        {
-            "agent": identity.agent,
-            "database": identity.database,
-            "backend_user": identity.backend_user,
-            "application_name": identity.application_name,
-            "client": identity.client,
-            "connection": identity.connection,
-        }
-    )
-
-
-def _policy_members(identity: ConnectionIdentity) -> str:
-    return _members({"policy": {"name": identity.policy_name, "sha256": identity.policy_sha256}})
-
-
-def _decision_members(decision: Decision, statements: Statements) -> tuple[str, str, str]:
-    """What a line tells of the decision: before the statement's text, the text itself, and behind it."""
-    violations = (
-        (*decision.observed, *decision.warnings) if isinstance(decision, Allow) else decision.violations
-    )
-    refused = decision.observed if isinstance(decision, Allow) else decision.violations
-    query = decision.query
-    head = _members({"class": decision.statement_class, "fingerprint": parse.fingerprint(query.sql)})
-    statement = ""
-    if statements is Statements.FULL:
-        statement = _statement(query.sql)
-    elif statements is Statements.LITERALS_MASKED:
-        statement = _statement(_masked(query))
-    tail = _members(
-        {
-            "relations": _distinct(name for facts in query.statements for name in _relation_names(facts)),
-            "functions": _distinct(name for facts in query.statements for name in _function_names(facts)),
-            "decision": "allow" if isinstance(decision, Allow) else "reject",
-            "rule": refused[0].rule if refused else None,
-            "violations": [_violation(v, statements) for v in violations],
-            **({} if decision.catalog_sha256 is None else {"catalog_sha256": decision.catalog_sha256}),
-        }
-    )
-    return head + ",", statement, tail
-
-
-def _statement(sql: str | None) -> str:
-    return f'"statement":{_text(sql)},'
-
-
-def _violation(violation: Violation, statements: Statements) -> dict[str, Any]:
-    members: dict[str, Any] = {
-        "rule": violation.rule,
-        "level": violation.level,
-        "object": violation.object,
-        "position": violation.position,
-    }
-    if statements is Statements.FULL:
-        # Messages and suggestions may quote the statement, which the other two settings keep out of the file.
-        members["message"] = violation.message
-        members["suggestion"] = violation.suggestion
-    return members
-
-
-def _masked(query: QueryString) -> str | None:
-    """The text with its constants replaced by ``$n``; None where it does not parse."""
-    return None if query.failure is not None else parse.normalize(query.sql)
-
-
-def _relation_names(facts: Facts) -> Iterable[str]:
-    return (f"{ref.schema}.{ref.name}" if ref.schema else ref.name for ref in facts.relations)
-
-
-def _function_names(facts: Facts) -> Iterable[str]:
-    return (
-        f"{ref.schema}.{ref.name}" if ref.schema else ref.name
-        for ref in facts.functions
-        if ref.kind is not CallKind.ATTRIBUTE
-    )
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))
-
-
-def _timestamp(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
-
-
-# ASCII alone: a line is read in terminals, and no control character of a statement may reach one.
-_encode: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
-_escaped: Final = json.encoder.encode_basestring_ascii
-_BOOL: Final = {True: "true", False: "false"}
-
-
-_SEAM: Final = "\n"
-"""Where a statement's text goes into members that several share: no JSON text holds a line feed."""
-
-
-def _text(value: str | None) -> str:
-    return "null" if value is None else _escaped(value)
-
-
-def _members(values: dict[str, Any]) -> str:
-    """JSON members, ``"key":value,…`` without braces round them."""
-    return _encode(values)[1:-1]

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
 from policy.catalog_names import SessionNames
 from proxy import backend
-from proxy.audit import ConnectionIdentity
+from proxy.audit_line import ConnectionIdentity
 from proxy.effects import AuditEntry, CancelRunning, Close, Decide, Effect, Record, ToBackend, ToFrontend
 from proxy.gate import Gate
 from proxy.ruling import Ruling
@@ -46,8 +45,7 @@ class AuditSink(Protocol):
     def record(self, entry: AuditEntry, identity: ConnectionIdentity) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class BackendKey:
+class BackendKey(NamedTuple):
     """What cancels the session's work in the server."""
 
     endpoint: backend.Endpoint

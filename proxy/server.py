@@ -25,7 +25,8 @@ from policy.ledger import Ledger, MemoryLedger
 from policy.model import Policy
 from proxy import compiled, handshake, tls
 from proxy.agents import AgentConfig
-from proxy.audit import Audit, ConnectionIdentity
+from proxy.audit import Audit
+from proxy.audit_line import ConnectionIdentity
 from proxy.backend import BackendSession, Endpoint
 from proxy.cancel import CancelRegistry
 from proxy.catalogs import CatalogLogin, Catalogs, WatchedCatalog

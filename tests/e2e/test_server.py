@@ -15,7 +15,7 @@ from policy.model import Access, ClassRow, FunctionRules, Limits, Pattern, Polic
 from policy.model import StatementClass as C
 from proxy import handshake
 from proxy.agents import AgentConfig, Login, TrustLoopback
-from proxy.audit import ConnectionIdentity
+from proxy.audit_line import ConnectionIdentity
 from proxy.config import Backend, Config, Listen, ServerLimits
 from proxy.effects import AuditEntry
 from proxy.server import Server

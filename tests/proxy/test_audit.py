@@ -21,7 +21,8 @@ from policy.lifting import Lifted
 from policy.model import Halt, RepairTerms, RuleLevel, StatementClass, Violation
 from policy.parse import parse
 from proxy import audit as audit_module
-from proxy.audit import Audit, AuditError, ConnectionIdentity, Renderer
+from proxy.audit import Audit, AuditError
+from proxy.audit_line import _CACHED_DECISIONS, ConnectionIdentity, Renderer
 from proxy.config import Statements
 from proxy.effects import AuditEntry
 
@@ -220,7 +221,7 @@ def test_any_text_makes_one_ascii_line(sql: str, tag: str) -> None:
 
 def test_members_rendered_once_are_never_those_of_another_decision_or_connection() -> None:
     renderer = Renderer(Statements.FULL)
-    for n in range(3 * audit_module._CACHED_DECISIONS):
+    for n in range(3 * _CACHED_DECISIONS):
         # Each decision is dropped before the next is made, so that addresses are used again.
         line = json.loads(renderer.render(0.0, entry_of(allow(f"SELECT {n}")), WHO))
         assert line["statement"] == f"SELECT {n}"

@@ -11,7 +11,7 @@ import pytest
 
 from policy.names import PathNames
 from proxy import backend
-from proxy.audit import ConnectionIdentity
+from proxy.audit_line import ConnectionIdentity
 from proxy.backend import BackendError, Endpoint
 from proxy.effects import AuditEntry, CancelRunning, Close, Decide, Effect, Record, ToBackend, ToFrontend
 from proxy.gate import Gate
