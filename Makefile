@@ -10,7 +10,7 @@ CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11
 ARGS ?=
 COMPILED := build/compiled
 COMPILED_TESTS := $(addprefix tests/proxy/test_,session.py session_catalog.py session_limits.py session_machine.py \
-  prepared.py rulings.py relay.py watchdog.py) tests/e2e/test_transparency.py
+  prepared.py rulings.py audit.py watchdog.py) tests/e2e/test_transparency.py
 
 .PHONY: demo test test-compiled test-slow peers bench bench-quick lint clean
 

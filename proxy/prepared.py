@@ -28,14 +28,23 @@ class Prepared(NamedTuple):
     types: tuple[int, ...] = ()
 
 
-class Portal(NamedTuple):
+class Portal:
     """A bound statement: its ruling, the price it was let through at, where one was asked, what it has
     returned, where that is counted, and the repair of an earlier refusal that it is."""
 
-    ruling: Ruling
-    price: Price | None = None
-    meter: Meter | None = None
-    repair: Repair | None = None
+    __slots__ = ("meter", "price", "repair", "ruling")
+
+    def __init__(
+        self,
+        ruling: Ruling,
+        price: Price | None = None,
+        meter: Meter | None = None,
+        repair: Repair | None = None,
+    ) -> None:
+        self.ruling = ruling
+        self.price = price
+        self.meter = meter
+        self.repair = repair
 
 
 class Cursor(NamedTuple):

@@ -1,13 +1,14 @@
 """Messages of the frontend, decoded exactly or not at all.
 
-A body must be consumed to its last byte: what is inspected is what arrived. Knows no phase and no policy.
+A body must be consumed to its last byte: what is inspected is what arrived. Plain slotted classes, because
+every message makes one. Knows no phase and no policy.
 Source: PostgreSQL documentation, "Message Formats"; src/backend/tcop/postgres.c reads them the same way.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 _NONE: Final = b"\0\0"
 """A count of nothing."""
@@ -21,31 +22,51 @@ class MalformedMessage(ValueError):  # noqa: N818 - the protocol's own word for 
     sqlstate: ClassVar[str] = "08P01"
 
 
-class Parse(NamedTuple):
-    name: bytes
-    text: bytes
-    types: tuple[int, ...]
-    """OIDs of parameter types; 0 leaves one to the server."""
+class Parse:
+    """``types`` are OIDs of parameter types; 0 leaves one to the server."""
+
+    __slots__ = ("name", "text", "types")
+
+    def __init__(self, name: bytes, text: bytes, types: tuple[int, ...]) -> None:
+        self.name = name
+        self.text = text
+        self.types = types
 
 
-class Bind(NamedTuple):
-    portal: bytes
-    statement: bytes
-    formats: tuple[int, ...]
-    values: tuple[bytes | None, ...]
-    result_formats: tuple[int, ...]
+class Bind:
+    __slots__ = ("formats", "portal", "result_formats", "statement", "values")
+
+    def __init__(
+        self,
+        portal: bytes,
+        statement: bytes,
+        formats: tuple[int, ...],
+        values: tuple[bytes | None, ...],
+        result_formats: tuple[int, ...],
+    ) -> None:
+        self.portal = portal
+        self.statement = statement
+        self.formats = formats
+        self.values = values
+        self.result_formats = result_formats
 
 
-class Target(NamedTuple):
+class Target:
     """Of Describe and Close: ``kind`` is ``S`` for a prepared statement, ``P`` for a portal."""
 
-    kind: bytes
-    name: bytes
+    __slots__ = ("kind", "name")
+
+    def __init__(self, kind: bytes, name: bytes) -> None:
+        self.kind = kind
+        self.name = name
 
 
-class Execute(NamedTuple):
-    portal: bytes
-    max_rows: int
+class Execute:
+    __slots__ = ("max_rows", "portal")
+
+    def __init__(self, portal: bytes, max_rows: int) -> None:
+        self.portal = portal
+        self.max_rows = max_rows
 
 
 def decode_query(body: bytes) -> bytes:

@@ -275,9 +275,8 @@ def test_the_time_is_told_to_the_microsecond(micros: int) -> None:
 
 
 def test_a_record_that_cannot_be_rendered_still_has_a_line() -> None:
-    entry = entry_of(allow())
-    entry.command_tag = object()  # type: ignore[assignment]
-    line = json.loads(Renderer(Statements.FULL).render(0.0, entry, WHO))
+    broken = WHO._replace(client=object())  # type: ignore[arg-type]
+    line = json.loads(Renderer(Statements.FULL).render(0.0, entry_of(allow()), broken))
     assert (line["id"], line["agent"]) == ("01E", "analyst")
     assert "TypeError" in line["error"]
 
