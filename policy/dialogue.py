@@ -1,0 +1,152 @@
+"""One connection's dealings with the ledger of repairs, as decisions.
+
+Owns what the ledger is asked and told of a statement: before it is let through (``judge``), when it is
+refused (``refused``), when PostgreSQL refuses it (``failed``) and when its outcome is known (``settled``).
+What a repair must keep is ``repair``'s, who has a turn left the ledger's. Where no class of the policy may be
+repaired, or it only observes, nothing is ever asked. Knows no bytes and no sockets: the proxy and the tests
+of a policy hold the same dialogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from policy.decision import Decision, Reject, refuse
+from policy.facts import QueryString
+from policy.ledger import Ledger, LedgerUnavailableError
+from policy.lineage import Considered, Halted, NotAnAnswer, Outcome, Repair, may_open, outcome_of, watches
+from policy.model import Halt, Mode, Policy, RepairTerms, StatementClass, Violation
+from policy.names import Names
+from policy.repair import Finding, attempt, finding_of_error, finding_of_rejection
+from policy.rules.repair_halted import halted, unavailable
+from policy.terms import Parameter
+
+
+class Judged(NamedTuple):
+    """A decision in the light of the refusals before it, and the ``repair`` that its statement is.
+
+    ``failure`` is why the ledger could not be asked: the statement was refused for it, which is to be logged.
+    """
+
+    decision: Decision
+    repair: Repair | None = None
+    failure: LedgerUnavailableError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """What the statements of one connection are to the refusals before them.
+
+    ``scope`` and ``connection`` are as ``lineage.scope_key`` and the ledger take them; ``now`` is in seconds
+    since the epoch throughout. Everything but ``judge`` may raise ``LedgerUnavailableError``.
+    """
+
+    policy: Policy
+    ledger: Ledger
+    scope: str
+    connection: str
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is anything to ask the ledger, ever."""
+        return self.policy.mode is Mode.ENFORCE and _repairs_any(self.policy)
+
+    @property
+    def watching(self) -> bool:
+        """True while a statement could be the answer to an earlier refusal."""
+        return self.kept and self.ledger.has_open(self.scope)
+
+    def judge(self, decision: Decision, names: Names, now: float, values: Sequence[Parameter] = ()) -> Judged:
+        """``decision``, or the refusal of what answers an earlier refusal and may not stand in for it.
+
+        ``values`` are the parameters bound, where they are known.
+        """
+        try:
+            considered = self.consider(decision.query, names, now, values)
+        except LedgerUnavailableError as error:
+            return Judged(self._led_by(unavailable(self.policy), decision, names), failure=error)
+        if isinstance(considered, Halted):
+            return Judged(self._led_by(halted(considered.halt, self.policy), decision, names))
+        return Judged(decision, considered if isinstance(considered, Repair) else None)
+
+    def consider(
+        self, query: QueryString, names: Names, now: float, values: Sequence[Parameter] = ()
+    ) -> Considered:
+        """What ``query`` is to the refusals before it; takes the turn it needs."""
+        if not self.watching:
+            return NotAnAnswer()
+        made = attempt(query, names, values)
+        return self.ledger.consider(self.scope, self.connection, made, now)
+
+    def refused(self, decision: Reject, names: Names, repair: Repair | None, now: float) -> Reject:
+        """A refusal as it is to be told: it opens a lineage, or spends the turn of the one it answers.
+
+        ``repair`` is what its statement was judged to be, also where it was let run and then went too far.
+        """
+        if not self.kept:
+            return decision
+        if repair is not None:
+            self.ledger.settled(repair, Outcome.REJECTED, now)
+            return replace(decision, repair=RepairTerms(), halt=Halt.REPAIR_BUDGET_EXHAUSTED)
+        finding = finding_of_rejection(decision.query, names, decision.violations)
+        watch = watches(self.policy, decision.statement_class, finding)
+        if decision.repair.allowed or watch:
+            watch = watch and not decision.repair.allowed
+            self._open(decision.query, names, finding, now, watch=watch)
+        return decision
+
+    def failed(
+        self,
+        decision: Decision,
+        names: Names,
+        fields: Mapping[str, str],
+        now: float,
+        *,
+        judged: bool = True,
+        at_bind: bool = False,
+    ) -> None:
+        """PostgreSQL refused the statement of ``decision``, which was no repair, with an ErrorResponse.
+
+        ``fields`` are by the names of the wire's decoder (``sqlstate``, ``position``, ``column``). ``judged``
+        is False where nobody has asked what the statement is: it may be a repair after all. ``at_bind`` as in
+        ``repair.finding_of_error``.
+        """
+        sqlstate = fields.get("sqlstate", "")
+        statement_class = decision.statement_class
+        if not self.kept or statement_class is None:
+            return
+        if not judged:
+            considered = self.consider(decision.query, names, now)
+            if isinstance(considered, Repair):
+                self.ledger.settled(considered, outcome_of(sqlstate), now)
+            if not isinstance(considered, NotAnAnswer):
+                return
+        if may_open(self.policy, statement_class, sqlstate):
+            position = int(fields["position"]) if "position" in fields else None
+            finding = finding_of_error(
+                sqlstate, decision.query, names, position, column=fields.get("column"), at_bind=at_bind
+            )
+            self._open(decision.query, names, finding, now)
+
+    def settled(self, repair: Repair, sqlstate: str | None, now: float, *, known: bool = True) -> None:
+        """What became of ``repair``: the error it ended with, None for success; ``known`` False where nobody
+        can say, because the connection ended or PostgreSQL read past it."""
+        self.ledger.settled(repair, outcome_of(sqlstate) if known else Outcome.NOT_TRIED, now)
+
+    def _led_by(self, violation: Violation, decision: Decision, names: Names) -> Reject:
+        """The refusal that ``violation`` leads, whatever the gate had to say as well."""
+        others = decision.violations if isinstance(decision, Reject) else ()
+        return refuse(self.policy, names, decision.query, (violation, *others))
+
+    def _open(
+        self, query: QueryString, names: Names, finding: Finding, now: float, *, watch: bool = False
+    ) -> None:
+        first = attempt(query, names, finding=finding)
+        rules = self.policy.repair
+        self.ledger.open(self.scope, self.connection, first, finding, now=now, rules=rules, watch=watch)
+
+
+def _repairs_any(policy: Policy) -> bool:
+    return policy.repair.turns >= 1 and any(policy.row(each).repair_once for each in StatementClass)
