@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.contenders import Name
+from bench.figures import FEWEST_SLICES, NOISE_LIMIT
 from bench.loads import (
     MODES,
     NARROW,
@@ -99,6 +100,12 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"| {label} | {' | '.join(cells)} | {'' if ratio is None else f'{ratio:.2f}'} |"
     yield ""
     yield from _in_words(report)
+    noise = max((target["noise"] for target in report["targets"]), default=0.0)
+    if noise > NOISE_LIMIT or report["rounds"] < FEWEST_SLICES:
+        yield (
+            f"The machine was shared, or the run short: the direct slices spread by up to {noise:.0%} of"
+            " their median, so no verdict on a target follows from these figures."
+        )
     yield ""
     yield "![Rates and CPU time beside PgBouncer](bench/results/side-by-side.svg)"
 
