@@ -421,9 +421,19 @@ class AgentSide:
         conversation = self._c
         conversation.keep_up()
         if conversation.schema_outdated:
-            return None
+            return self._rule_alteration(text)
         known = conversation.cache.get(text)
         return known if known is not None else conversation.gate.rule(text, conversation.scope)
+
+    def _rule_alteration(self, text: bytes) -> Ruling | None:
+        """The ruling on one more change of the schema, which needs no reading of the last one; else None.
+
+        It is judged as in a transaction that is still open, where nothing the snapshot says is certain. So a
+        migration does not read the catalog anew at each step: what is no such change asks for that.
+        """
+        gate = self._c.gate
+        ruling = gate.rule(text, gate.names(self._c.scope.paths, unsettled=True))
+        return ruling if ruling is not None and ruling.allowed and ruling.alters else None
 
     def _hold(self, data: bytes, end: int, text: bytes, complete: Callable[[Ruling], bytes | None]) -> bytes:
         """Keep the message back until its ruling is there."""

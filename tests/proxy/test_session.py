@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.catalog_names import SessionNames
@@ -414,6 +414,7 @@ def test_allowed_traffic_is_byte_identical(name: str) -> None:
     assert played.to_frontend == b"".join(data for side, data in steps if side == "B")
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(TRANSCRIPTS)), st.data())
 def test_any_split_gives_the_same(name: str, data: st.DataObject) -> None:
     steps, _, _ = TRANSCRIPTS[name]

@@ -75,6 +75,27 @@ def test_after_its_own_ddl_the_catalog_is_asked_again_once() -> None:
     assert sent(session.from_frontend(query(SELECT))) == query(SELECT)
 
 
+def test_a_chain_of_ddl_asks_for_no_reading_between() -> None:
+    session, gate = session_of(View())
+    for _ in range(3):
+        run_ddl(session)
+    alter = "ALTER TABLE made ADD name text"
+    assert sent(session.from_frontend(parse(alter) + bind() + execute() + SYNC)) != b""
+    session.from_backend(
+        wire.frame(b"1", b"") + wire.frame(b"2", b"") + complete("ALTER TABLE") + ready(),
+    )
+    # What the schema is matters to this one.
+    assert decides(session.from_frontend(query(SELECT))) == [(SELECT.encode(), True)]
+    assert sent(session.decided(gate.rule_slowly(SELECT.encode(), gate.names(PATHS)))) == query(SELECT)
+
+
+def test_a_refusal_in_a_chain_of_ddl_rests_on_a_new_reading() -> None:
+    session, _ = session_of(View())
+    run_ddl(session)
+    taken = "CREATE TABLE taken AS SELECT * FROM other.secrets"
+    assert decides(session.from_frontend(query(taken))) == [(taken.encode(), True)]
+
+
 def test_what_execute_runs_is_judged_by_the_schema_asked_for() -> None:
     view = View(current=WITH_FRESH)
     policy = writer(statements="{select: allow, prepare: allow, ddl: allow, transaction: allow}")

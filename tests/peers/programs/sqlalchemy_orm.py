@@ -125,9 +125,8 @@ with engine.connect() as connection:
         text("SELECT i FROM generate_series(1, 1234) AS i")
     )
     print(sum(row.i for row in result))
-    with connection.execution_options(isolation_level="SERIALIZABLE").begin_nested():
-        print(connection.exec_driver_sql("SHOW transaction_isolation").scalar())
-    connection.rollback()
+with engine.execution_options(isolation_level="SERIALIZABLE").connect() as one, one.begin_nested():
+    print(one.exec_driver_sql("SHOW transaction_isolation").scalar())
 
 print("== reflection")
 reflected = MetaData()
