@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,8 +182,7 @@ def _dbt(folder: Path) -> Ready:
 def _mcp(folder: Path) -> Ready:
     package = "@modelcontextprotocol/server-postgres"
     modules = node_modules(folder, (f"{package}@0.6",))
-    python = environment(folder / "venv", ())
-    command = (python, _PROGRAMS / "mcp_client.py", "node", modules / package / "dist" / "index.js")
+    command = (sys.executable, _PROGRAMS / "mcp_client.py", "node", modules / package / "dist" / "index.js")
     return Ready(_node_version(modules, f"{package}@"), command)
 
 
