@@ -16,7 +16,17 @@ from typing import NamedTuple
 from policy.decision import Decision, Reject, refuse
 from policy.facts import QueryString
 from policy.ledger import Ledger, LedgerUnavailableError
-from policy.lineage import Considered, Halted, NotAnAnswer, Outcome, Repair, may_open, outcome_of, watches
+from policy.lineage import (
+    Again,
+    Considered,
+    Halted,
+    NotAnAnswer,
+    Outcome,
+    Repair,
+    may_open,
+    outcome_of,
+    watches,
+)
 from policy.model import Halt, Mode, Policy, RepairTerms, StatementClass, Violation
 from policy.names import Names
 from policy.repair import Finding, attempt, finding_of_error, finding_of_rejection
@@ -87,15 +97,18 @@ class Dialogue:
         """
         if not self.kept:
             return decision
-        if repair is not None:
-            self.ledger.settled(repair, Outcome.REJECTED, now)
-            return replace(decision, repair=RepairTerms(), halt=Halt.REPAIR_BUDGET_EXHAUSTED)
         finding = finding_of_rejection(decision.query, names, decision.violations)
-        watch = watches(self.policy, decision.statement_class, finding)
-        if decision.repair.allowed or watch:
-            watch = watch and not decision.repair.allowed
-            self._open(decision.query, names, finding, now, watch=watch)
-        return decision
+        if repair is None:
+            watch = watches(self.policy, decision.statement_class, finding)
+            if decision.repair.allowed or watch:
+                watch = watch and not decision.repair.allowed
+                self._open(decision.query, names, finding, now, watch=watch)
+            return decision
+        if repair.turns_left > 0 and decision.repair.allowed:
+            self._settle_again(repair, decision.query, names, finding, now)
+            return replace(decision, repair=replace(decision.repair, turns_left=repair.turns_left))
+        self.ledger.settled(repair, Outcome.REJECTED, now)
+        return replace(decision, repair=RepairTerms(), halt=Halt.REPAIR_BUDGET_EXHAUSTED)
 
     def failed(
         self,
@@ -104,36 +117,52 @@ class Dialogue:
         fields: Mapping[str, str],
         now: float,
         *,
+        repair: Repair | None = None,
         judged: bool = True,
         at_bind: bool = False,
-    ) -> None:
-        """PostgreSQL refused the statement of ``decision``, which was no repair, with an ErrorResponse.
+    ) -> int:
+        """PostgreSQL refused the statement of ``decision`` with an ErrorResponse; the turns that this leaves.
 
-        ``fields`` are by the names of the wire's decoder (``sqlstate``, ``position``, ``column``). ``judged``
-        is False where nobody has asked what the statement is: it may be a repair after all. ``at_bind`` as in
-        ``repair.finding_of_error``.
+        ``fields`` are by the names of the wire's decoder (``sqlstate``, ``position``, ``column``). ``repair``
+        is what the statement was judged to be, ``judged`` False where nobody has asked: it may be a repair
+        after all. ``at_bind`` as in ``repair.finding_of_error``.
         """
         sqlstate = fields.get("sqlstate", "")
         statement_class = decision.statement_class
         if not self.kept or statement_class is None:
-            return
+            return 0
         if not judged:
             considered = self.consider(decision.query, names, now)
-            if isinstance(considered, Repair):
-                self.ledger.settled(considered, outcome_of(sqlstate), now)
-            if not isinstance(considered, NotAnAnswer):
-                return
+            if isinstance(considered, Halted):
+                return 0
+            repair = considered if isinstance(considered, Repair) else None
+        finding = None
         if may_open(self.policy, statement_class, sqlstate):
             position = int(fields["position"]) if "position" in fields else None
             finding = finding_of_error(
                 sqlstate, decision.query, names, position, column=fields.get("column"), at_bind=at_bind
             )
+        if repair is None and finding is not None:
             self._open(decision.query, names, finding, now)
+            return self.policy.repair.turns
+        if repair is None:
+            return 0
+        if finding is not None and repair.turns_left > 0:
+            self._settle_again(repair, decision.query, names, finding, now)
+            return repair.turns_left
+        self.settled(repair, sqlstate, now)
+        return 0
 
     def settled(self, repair: Repair, sqlstate: str | None, now: float, *, known: bool = True) -> None:
         """What became of ``repair``: the error it ended with, None for success; ``known`` False where nobody
         can say, because the connection ended or PostgreSQL read past it."""
         self.ledger.settled(repair, outcome_of(sqlstate) if known else Outcome.NOT_TRIED, now)
+
+    def _settle_again(
+        self, repair: Repair, query: QueryString, names: Names, finding: Finding, now: float
+    ) -> None:
+        again = Again(attempt(query, names, finding=finding), finding)
+        self.ledger.settled(repair, Outcome.FAILED, now, again)
 
     def _led_by(self, violation: Violation, decision: Decision, names: Names) -> Reject:
         """The refusal that ``violation`` leads, whatever the gate had to say as well."""

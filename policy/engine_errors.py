@@ -31,8 +31,6 @@ from policy.suggest import suggest_columns
 _NAMES_CLASS: Final = "42"
 _OF_THE_SESSION: Final = frozenset({"42P03", "42P05"})
 """duplicate_cursor, duplicate_prepared_statement: names of the session, of which a catalog knows nothing."""
-_REPAIRABLE: Final = ("22", "23", "42")
-"""The classes of SQLSTATE for which a statement with ``repair: once`` may come back."""
 _SHOWS_A_ROW: Final = frozenset({"23502", "23514", "44000"})
 """not_null_violation, check_violation, with_check_option_violation: their Detail tells the failing row."""
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")*)"')
@@ -44,12 +42,18 @@ _MOST_DETAIL: Final = 1500
 
 
 def enrich(
-    fields: Mapping[str, str], query: QueryString, names: Names, policy: Policy, *, error_id: str = ""
+    fields: Mapping[str, str],
+    query: QueryString,
+    names: Names,
+    policy: Policy,
+    *,
+    turns_left: int = 0,
+    error_id: str = "",
 ) -> dict[str, str] | None:
     """The fields of an ErrorResponse to ``query`` as the agent is sent them; None where nothing changes.
 
-    ``names`` and ``policy`` are what the statement was judged under, ``error_id`` what the audit calls it. A
-    policy that only observes changes nothing.
+    ``names`` and ``policy`` are what the statement was judged under, ``turns_left`` the repairs that the
+    error leaves, ``error_id`` what the audit calls it. A policy that only observes changes nothing.
     """
     if policy.mode is Mode.OBSERVE:
         return None
@@ -61,23 +65,20 @@ def enrich(
         hint = _hint(told, query, names, policy) if isinstance(names, CatalogNames) else None
         if hint:
             told["hint"] = hint
-        told["detail"] = _detail(told, query, policy, error_id)
+        told["detail"] = _detail(told, query, turns_left, error_id)
     return told if told != dict(fields) else None
 
 
-def _detail(fields: Mapping[str, str], query: QueryString, policy: Policy, error_id: str) -> str:
+def _detail(fields: Mapping[str, str], query: QueryString, turns_left: int, error_id: str) -> str:
     """Contract §4's object, in one line, with PostgreSQL's own detail under ``engine``."""
-    cls = statement_class(query)
-    allowed = policy.row(cls).repair_once and policy.repair.turns > 0
-    allowed = allowed and fields["sqlstate"].startswith(_REPAIRABLE)
     detail: dict[str, Any] = {
         "v": 1,
         "id": error_id,
         "decision": "engine_error",
-        "class": cls,
+        "class": statement_class(query),
         "rule": None,
         "violations": [],
-        "repair": {"allowed": allowed, "turns_left": int(allowed), "keep": None},
+        "repair": {"allowed": turns_left > 0, "turns_left": turns_left, "keep": None},
         "halt": None,
         "cost": None,
         "engine": {"sqlstate": fields["sqlstate"], "detail": fields.get("detail", "")[:_MOST_DETAIL] or None},

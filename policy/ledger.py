@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Protocol
 
 from policy.lineage import (
+    Again,
     CloseOut,
     Considered,
     Lineage,
@@ -78,8 +79,13 @@ class Ledger(Protocol):
         """Compare a repair again whose values are now bound. Takes no further turn."""
         ...
 
-    def settled(self, repair: Repair, outcome: Outcome, now: float) -> CloseOut | None:
-        """Say what became of a repair; the close-out record where that ended its lineage."""
+    def settled(
+        self, repair: Repair, outcome: Outcome, now: float, again: Again | None = None
+    ) -> CloseOut | None:
+        """Say what became of a repair; the close-out record where that ended its lineage.
+
+        ``again`` as in ``lineage.after``.
+        """
         ...
 
 
@@ -141,12 +147,14 @@ class Book(ABC):
                 lineages[changed.id] = changed
         return considered
 
-    def settled(self, repair: Repair, outcome: Outcome, now: float) -> CloseOut | None:
+    def settled(
+        self, repair: Repair, outcome: Outcome, now: float, again: Again | None = None
+    ) -> CloseOut | None:
         with self._change(repair.scope, now) as lineages:
             lineage = lineages.get(repair.lineage)
             if lineage is None:
                 return None
-            kept, record = after(lineage, outcome, now)
+            kept, record = after(lineage, outcome, now, again)
             if kept is None:
                 del lineages[lineage.id]
             else:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from policy.facts import Use
 from policy.likeness import recognisable
@@ -98,10 +98,24 @@ class NotAnAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The statement is the repair of ``lineage`` and has its turn; say with ``settled`` what became of it."""
+    """The statement is the repair of ``lineage`` and has its turn; say with ``settled`` what became of it.
+
+    ``turns_left`` are those that the policy grants beyond this one, should it fail.
+    """
 
     scope: str
     lineage: str
+    turns_left: int = 0
+
+
+class Again(NamedTuple):
+    """A repair that failed and may itself be repaired: the next answer is compared with it.
+
+    It kept all that the statement before it had, so whatever keeps what it has does too.
+    """
+
+    first: Attempt
+    finding: Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +204,9 @@ def weigh(
     )
     halt = compare(lineage.first, lineage.finding, made)
     if halt is None:
-        return Repair(lineage.scope, lineage.id), taken
-    halted = replace(taken, halt=halt)
+        return Repair(lineage.scope, lineage.id, taken.turns_left), taken
+    # Whoever answers a refusal by something else is told not to go on: no turn is left for it.
+    halted = replace(taken, halt=halt, turns_left=0)
     return Halted(halt, lineage.id, _record(halted, now)), halted
 
 
@@ -213,18 +228,25 @@ def reweigh(lineage: Lineage | None, made: Attempt, now: float) -> tuple[Conside
         return NotAnAnswer(), None
     halt = compare(lineage.first, lineage.finding, made)
     if halt is None:
-        return Repair(lineage.scope, lineage.id), None
-    halted = replace(lineage, halt=halt)
+        return Repair(lineage.scope, lineage.id, lineage.turns_left), None
+    halted = replace(lineage, halt=halt, turns_left=0)
     return Halted(halt, lineage.id, _record(halted, now)), halted
 
 
-def after(lineage: Lineage, outcome: Outcome, now: float) -> tuple[Lineage | None, CloseOut | None]:
-    """The lineage once its repair's outcome is known, None where it is closed; and the record if it ended."""
+def after(
+    lineage: Lineage, outcome: Outcome, now: float, again: Again | None = None
+) -> tuple[Lineage | None, CloseOut | None]:
+    """The lineage once its repair's outcome is known, None where it is closed; and the record if it ended.
+
+    A repair that failed and comes with ``again`` leaves the turns that there are; any other ends it.
+    """
     if outcome is Outcome.PASSED:
         return None, _record(replace(lineage, halt=None), now, repaired=True)
     if outcome is Outcome.NOT_TRIED:
         return replace(lineage, turns_left=lineage.turns_left + 1, turns_taken=lineage.turns_taken - 1), None
-    failed = replace(lineage, halt=Halt.REPAIR_BUDGET_EXHAUSTED)
+    if again is not None and lineage.turns_left > 0:
+        return replace(lineage, first=again.first, finding=again.finding), None
+    failed = replace(lineage, halt=Halt.REPAIR_BUDGET_EXHAUSTED, turns_left=0)
     return failed, _record(failed, now)
 
 

@@ -64,6 +64,8 @@ from policy.reader import KeyedPlace, Place
 VERSION = 1
 TESTS_SUFFIX = ".tests.yaml"
 """How the name of a file of tests ends."""
+MAX_TURNS = 2
+"""Repairs that a refusal may leave: an agent that needs a third is guessing."""
 MAX_COST = 1e18
 MAX_ROWS = 1e15
 
@@ -566,7 +568,7 @@ def _repair(place: Place) -> RepairRules:
     fields = place.fields(("turns", "window", "scope"))
     window_ms = fields.get("window", lambda p: p.duration_ms(1000), 600_000)
     return RepairRules(
-        turns=fields.get("turns", lambda p: p.integer(0, 1), 1),
+        turns=fields.get("turns", lambda p: p.integer(0, MAX_TURNS), 1),
         window_s=window_ms / 1000,
         scope=fields.get("scope", lambda p: p.word(RepairScope), RepairScope.AGENT),
         line=place.line,

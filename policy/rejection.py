@@ -115,6 +115,8 @@ def _retry(repair: RepairTerms, halt: Halt | None) -> str:
         keep = (
             "; keep its relations and predicates" if repair.keep_relations or repair.keep_predicates else ""
         )
+        if repair.turns_left > 1:
+            return f"Send a corrected statement{keep}: there are {repair.turns_left} attempts."
         return f"Send one corrected statement{keep}: there is no second attempt."
     return DO_NOT_RETRY if halt is not None else DO_NOT_RETRY_AS_IS
 

@@ -357,13 +357,13 @@ class Conversation:
         self.effects.append(Decide(text, self.scope, renew=renew))
 
     def enriched(
-        self, fields: Mapping[str, str], ruling: Ruling | None, entry: AuditEntry | None
+        self, fields: Mapping[str, str], ruling: Ruling | None, entry: AuditEntry | None, turns_left: int
     ) -> bytes | None:
-        """The server's error as the agent is to read it instead: saying where a name does exist, and nothing
-        that is hidden. None where it may pass as it came."""
+        """The server's error as the agent is to read it instead: saying where a name does exist, how many
+        repairs are left, and nothing that is hidden. None where it may pass as it came."""
         if ruling is None:
             return None
-        fields = self.gate.enrich(fields, ruling, "" if entry is None else entry.id) or {}
+        fields = self.gate.enrich(fields, ruling, turns_left, "" if entry is None else entry.id) or {}
         return wire.encode_error(fields) if fields else None
 
     @property

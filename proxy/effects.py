@@ -87,7 +87,8 @@ class AuditEntry:
     statement arrived, ``ms`` the milliseconds until its outcome. ``sqlstate`` is the error that ended it, the
     gate's own for a rejection; ``outcome_known`` is False where the connection ended first or an earlier
     failure in its pipeline kept PostgreSQL from running it. ``cost`` is the plan's price where one was asked,
-    ``repair`` the repair of an earlier refusal that the statement is.
+    ``repair`` the repair of an earlier refusal that the statement is, ``settled`` whether the ledger has
+    heard what came of it.
     """
 
     __slots__ = (
@@ -101,6 +102,7 @@ class AuditEntry:
         "protocol",
         "repair",
         "rows",
+        "settled",
         "sqlstate",
         "started",
     )
@@ -113,6 +115,7 @@ class AuditEntry:
         self.command_tag: str | None = None
         self.cost: Mapping[str, Any] | None = None
         self.repair: Repair | None = None
+        self.settled = False
         self.rows = 0
         self.bytes = 0
         self.sqlstate: str | None = None

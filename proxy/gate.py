@@ -101,13 +101,14 @@ class Gate:
         return self.names(paths, unsettled=unsettled)
 
     def enrich(
-        self, fields: Mapping[str, str], ruling: Ruling, error_id: str = ""
+        self, fields: Mapping[str, str], ruling: Ruling, turns_left: int, error_id: str = ""
     ) -> Mapping[str, str] | None:
         """PostgreSQL's error to the statement of ``ruling`` as its agent is sent it; None: as it came.
 
-        ``fields`` are by the names of ``wire.backend``.
+        ``fields`` are by the names of ``wire.backend``; ``turns_left`` are the repairs that the error leaves.
         """
-        return enrich(fields, ruling.decision.query, ruling.names, self.policy, error_id=error_id)
+        query, names = ruling.decision.query, ruling.names
+        return enrich(fields, query, names, self.policy, turns_left=turns_left, error_id=error_id)
 
     def cache(self, names: SessionNames) -> Rulings:
         """The rulings known under ``names``: a session looks there first."""

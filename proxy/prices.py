@@ -228,14 +228,13 @@ class Prices:
         sqlstate = wire.decode_fields(answer.error).get("sqlstate")
         if of_price and answer.late and sqlstate == _CANCELED:
             return self._c.rejection(self._c.gate.unpriced(ruling), protocol)
-        entry.sqlstate = sqlstate
-        self._c.record(entry)
         # A count is PostgreSQL's own spelling of a part of the statement: no position in it is the agent's.
         offset = ruling.question.offset if of_price else None
         own = as_own_error(answer.error, offset, self._c.question_name, statement)
-        if entry.repair is None:
-            self._c.repairs.failed(ruling, own, judged=True)
-        return self._c.enriched(own, ruling, entry) or wire.encode_error(own)
+        entry.sqlstate = sqlstate
+        turns_left = self._c.repairs.failed(ruling, entry, own)
+        self._c.record(entry)
+        return self._c.enriched(own, ruling, entry, turns_left) or wire.encode_error(own)
 
 
 def _count_text(ruling: Ruling) -> str:

@@ -87,15 +87,26 @@ class Repairs:
         return self._dialogue.refused(decision, names, repair, self._now())
 
     def failed(
-        self, ruling: Ruling, fields: Mapping[str, str], *, judged: bool, at_bind: bool = False
-    ) -> None:
-        """The server refused the statement of ``ruling``; ``judged`` False where nobody asked before."""
-        now = self._now()
-        self._dialogue.failed(ruling.decision, ruling.names, fields, now, judged=judged, at_bind=at_bind)
+        self,
+        ruling: Ruling,
+        entry: AuditEntry,
+        fields: Mapping[str, str],
+        *,
+        judged: bool = True,
+        at_bind: bool = False,
+    ) -> int:
+        """The server refused the statement of ``ruling``; how many repairs that leaves.
+
+        ``judged`` is False where nobody asked before.
+        """
+        repair, entry.settled = entry.repair, True
+        return self._dialogue.failed(
+            ruling.decision, ruling.names, fields, self._now(), repair=repair, judged=judged, at_bind=at_bind
+        )
 
     def settle(self, entry: AuditEntry) -> None:
         """The outcome of ``entry`` is recorded: so is that of the repair it was."""
-        if entry.repair is not None:
+        if entry.repair is not None and not entry.settled:
             self._dialogue.settled(entry.repair, entry.sqlstate, self._now(), known=entry.outcome_known)
 
     def _as_told(self, ruling: Ruling, told: Decision) -> Ruling:

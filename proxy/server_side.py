@@ -169,8 +169,7 @@ class ServerSide:
         entry = head.entry if head.write is None else head.write.entry
         if entry is not None and not over:
             entry.sqlstate = fields.get("sqlstate")
-        if not over:
-            self._failed(head, fields, entry)
+        turns_left = 0 if over else self._failed(head, fields, entry)
         behind_copy = self._c.copy_syncs if self._c.replies.queue[-1] is head else 0
         self._c.copy_syncs = 0
         if head.kind not in (Owed.QUERY, Owed.SYNC):
@@ -180,21 +179,25 @@ class ServerSide:
             self._c.forward(wire.SYNC)
         if self._c.muted:
             return DROP
-        return head.rejection or over or self._c.enriched(fields, head.ruling, entry)
+        return head.rejection or over or self._c.enriched(fields, head.ruling, entry, turns_left)
 
-    def _failed(self, head: Reply, fields: Mapping[str, str], entry: AuditEntry | None) -> None:
-        """The server refused a statement that the gate had let through: that may be repaired, or was one."""
+    def _failed(self, head: Reply, fields: Mapping[str, str], entry: AuditEntry | None) -> int:
+        """The server refused a statement that the gate had let through: that may be repaired, or was one.
+
+        How many repairs that leaves.
+        """
         ruling = head.ruling
         if ruling is None or head.rejection:
-            return
-        if entry is None:
-            entry = self._c.entry(ruling, "extended")
-            entry.repair = head.repair
-            entry.sqlstate = fields.get("sqlstate")
-            self._c.record(entry)
-        if entry.repair is None:
-            bind = head.kind is Owed.BIND
-            self._c.repairs.failed(ruling, fields, judged=head.kind is not Owed.PARSE, at_bind=bind)
+            return 0
+        judged, at_bind = head.kind is not Owed.PARSE, head.kind is Owed.BIND
+        if entry is not None:
+            return self._c.repairs.failed(ruling, entry, fields, judged=judged, at_bind=at_bind)
+        entry = self._c.entry(ruling, "extended")
+        entry.repair = head.repair
+        entry.sqlstate = fields.get("sqlstate")
+        turns_left = self._c.repairs.failed(ruling, entry, fields, judged=judged, at_bind=at_bind)
+        self._c.record(entry)
+        return turns_left
 
     def _skip_to_sync(self, failed: Reply) -> None:
         """The server reads past everything until Sync: names it would have changed are put back."""

@@ -14,10 +14,10 @@ Allowed
     after the same: ``DELETE FROM coupons WHERE code = …`` · ``SELECT … FROM coupons LIMIT 5``, which costs
     nothing
 Repair
-    None. What is refused here stays refused until the window ends.
+    None, also where the policy grants two turns. What is refused here stays refused until the window ends.
 Settings
-    ``repair: {turns: 1, window: 10m, scope: connection | application | agent}`` and ``repair: once`` of a
-    row of ``statements:``.
+    ``repair: {turns: 0 | 1 | 2, window: 10m, scope: connection | application | agent}`` and ``repair: once``
+    of a row of ``statements:``.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ GOVERNED_BY = "repair"
 _ASK: Final = "Stop here, and tell whoever asked for this what was refused and why."
 WORDS: Final[Mapping[Halt, tuple[str, str]]] = {
     Halt.REPAIR_BUDGET_EXHAUSTED: (
-        "The one repair of an earlier refusal is spent; this statement would be another",
+        "No repair of an earlier refusal is left, and this statement would be one",
         _ASK,
     ),
     Halt.UNCHANGED: (
-        "This is the statement that was refused, sent again; its one repair is spent",
+        "This is the statement that was refused, sent again; no repair of it is left",
         _ASK,
     ),
     Halt.CLASS_CHANGED: (

@@ -28,7 +28,8 @@ REPAIRING = (
 def proxy(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
     folder = tmp_path_factory.mktemp("repairs")
     limited = REPAIRING.replace("name: repairing", "name: limited") + "limits: {affected_rows: 3}\n"
-    policies = {"repairing": REPAIRING, "limited": limited}
+    twice = REPAIRING.replace("name: repairing", "name: twice").replace("turns: 1", "turns: 2")
+    policies = {"repairing": REPAIRING, "limited": limited, "twice": twice}
     with postgres.database() as database, run_proxy(database, folder, policies) as running:
         yield running
 
@@ -61,6 +62,13 @@ class Agent:
 @pytest.fixture
 def agent(proxy: RunningProxy) -> Iterator[Agent]:
     agent = Agent(proxy)
+    yield agent
+    agent.close()
+
+
+@pytest.fixture
+def twice(proxy: RunningProxy) -> Iterator[Agent]:
+    agent = Agent(proxy, name="twice")
     yield agent
     agent.close()
 
@@ -128,6 +136,37 @@ def test_an_error_of_the_server_opens_a_turn_and_a_second_one_spends_it(agent: A
     assert told(agent.send(wrong.format(-1), extended))["sqlstate"] == "23514"
     assert told(agent.send(wrong.format(-2), extended))["sqlstate"] == "23514"
     assert told(agent.send(wrong.format(3), extended))["halt"] == "repair_budget_exhausted"
+
+
+@both
+def test_an_error_says_how_many_repairs_it_leaves(agent: Agent, extended: bool) -> None:
+    wrong = "UPDATE products SET stock = nosuch({}) WHERE id = 7"
+    first = told(agent.send(wrong.format("1::int, 'a'::date"), extended))
+    assert (first["sqlstate"], first["repair"]["turns_left"]) == ("42883", 1)
+    again = told(agent.send(wrong.format("'a'::text"), extended))
+    assert (again["sqlstate"], again["repair"]["turns_left"]) == ("42883", 0)
+
+
+@both
+def test_a_policy_may_grant_two_turns_and_no_third(twice: Agent, database: Database, extended: bool) -> None:
+    first = told(twice.send("UPDATE products SET stok = 5 WHERE idd = 3", extended))
+    assert (first["repair"]["allowed"], first["repair"]["turns_left"]) == (True, 2)
+    second = told(twice.send("UPDATE products SET stock = 5 WHERE iid = 3", extended))
+    assert (second["rule"], second["repair"]["allowed"], second["halt"]) == ("unknown-column", True, None)
+    assert second["repair"]["turns_left"] == 1
+    third = told(twice.send("UPDATE products SET stock = -5 WHERE id = 3", extended))
+    assert (third["sqlstate"], third.get("repair", {}).get("turns_left", 0)) == ("23514", 0)
+    fourth = told(twice.send("UPDATE products SET stock = 71 WHERE id = 3", extended))
+    assert fourth["halt"] == "repair_budget_exhausted"
+    assert database.execute("SELECT count(*) FROM products WHERE stock = 71") == [(0,)]
+
+
+def test_of_two_turns_none_is_left_for_something_else(twice: Agent) -> None:
+    twice.send("UPDATE products SET stok = 5 WHERE id = 3", False)
+    wider = told(twice.send("UPDATE products SET stock = 5 WHERE id > 3", False))
+    assert (wider["halt"], wider["repair"]["turns_left"]) == ("predicate_weakened", 0)
+    right = told(twice.send("UPDATE products SET stock = 5 WHERE id = 3", False))
+    assert right["halt"] == "repair_budget_exhausted"
 
 
 def test_a_bound_value_may_be_the_repair(agent: Agent) -> None:

@@ -132,9 +132,12 @@ class TestWhatIsAdded:
         assert detail["repair"] == {"allowed": False, "turns_left": 0, "keep": None}
         assert "\n" not in found["detail"]
 
-    def test_it_says_whether_one_repair_is_open(self) -> None:
-        found = told({"sqlstate": "42804", "message": "m"}, "SELECT 1 FROM orders", reader())
-        assert json.loads(found["detail"])["repair"]["allowed"] is True
+    def test_it_says_whether_a_repair_is_open(self) -> None:
+        fields, query = {"sqlstate": "42804", "message": "m"}, parse("SELECT 1 FROM orders")
+        for turns_left in (0, 1, 2):
+            found = enrich(fields, query, TEMPORARY, reader(), turns_left=turns_left) or {}
+            told_of_it = json.loads(found["detail"])["repair"]
+            assert told_of_it == {"allowed": turns_left > 0, "turns_left": turns_left, "keep": None}
 
     def test_a_hint_of_postgresql_that_names_nothing_hidden_stays_where_there_is_no_better(self) -> None:
         fields = {"sqlstate": "42804", "message": "m", "hint": "You will need to cast it."}

@@ -17,6 +17,7 @@ from policy.ledger import MAX_LINEAGES, Book, LedgerUnavailableError, MemoryLedg
 from policy.ledger_sqlite import SqliteLedger
 from policy.likeness import recognisable
 from policy.lineage import (
+    Again,
     Considered,
     Halted,
     Lineage,
@@ -205,10 +206,32 @@ def test_as_many_turns_as_the_policy_grants(ledger: Book, turns: int) -> None:
     talk.refuse(UPDATE, "onhand")
     assert ledger.has_open("agent") is (turns > 0)
     for left in reversed(range(turns)):
-        repair = talk.repair(MENDED.replace("on_hand", f"stock{left}"))
-        record = ledger.settled(repair, Outcome.FAILED, talk.now)
+        sql = MENDED.replace("on_hand", f"stock{left}")
+        repair = talk.repair(sql)
+        assert repair.turns_left == left
+        again = Again(*refused(sql, f"stock{left}"))
+        record = ledger.settled(repair, Outcome.FAILED, talk.now, again)
         assert (record is None) is (left > 0)
+        assert record is None or record.turns == turns
     assert talk.halt(MENDED) is (Halt.REPAIR_BUDGET_EXHAUSTED if turns else None)
+
+
+def test_a_second_turn_is_compared_with_the_first_repair(ledger: Book) -> None:
+    talk = Talk(ledger, rules=RepairRules(turns=2))
+    talk.refuse("UPDATE inventory SET bin = 1 WHERE prod = 5 AND wareh = 'leeds'", "prod", ("product_id",))
+    second = "UPDATE inventory SET bin = 1 WHERE product_id = 5 AND wareh = 'leeds'"
+    again = Again(*refused(second, "wareh", ("warehouse",)))
+    assert ledger.settled(talk.repair(second), Outcome.FAILED, talk.now, again) is None
+    third = second.replace("wareh", "warehouse")
+    assert talk.halt(third.replace("= 5", "> 5")) is Halt.PREDICATE_WEAKENED
+    assert talk.halt(third) is Halt.REPAIR_BUDGET_EXHAUSTED
+
+
+def test_what_answers_by_something_else_has_no_second_turn(ledger: Book) -> None:
+    talk = Talk(ledger, rules=RepairRules(turns=2))
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    assert talk.halt(MENDED.replace("= 5", "> 5")) is Halt.PREDICATE_WEAKENED
+    assert talk.halt(MENDED) is Halt.REPAIR_BUDGET_EXHAUSTED
 
 
 def test_values_are_compared_when_they_are_bound(talk: Talk) -> None:

@@ -391,7 +391,7 @@ BROKEN = {
     "server's limit": Broken(
         "limits: {statement_bytes: 1MiB}", "2:10", "limits.statement_bytes", "server's configuration"
     ),
-    "two repairs": Broken("repair: {turns: 2}", "2:17", "repair.turns", "0 to 1"),
+    "three repairs": Broken("repair: {turns: 3}", "2:17", "repair.turns", "0 to 2"),
     "no window": Broken("repair: {window: 0}", "2:18", "repair.window", "1s to"),
     "scope unknown": Broken("repair: {scope: agents}", "2:17", "repair.scope", "unknown value", "agent"),
     "allowance without a day": Broken(

@@ -146,8 +146,8 @@ def test_a_ruling_says_whether_it_may_alter_the_schema() -> None:
 def test_engine_errors_are_told_by_the_ruling_s_own_names() -> None:
     gate = gate_of(View())
     ruling = gate.rule_slowly(b"SELECT id FROM orders JOIN customers ON true", gate.names(PATHS))
-    told = gate.enrich({"sqlstate": "42702", "message": "m", "position": "8"}, ruling, "c-1")
+    told = gate.enrich({"sqlstate": "42702", "message": "m", "position": "8"}, ruling, 1, "c-1")
     assert told is not None
     assert told["hint"] == "Write orders.id or customers.id."
     assert '"id":"c-1"' in told["detail"]
-    assert gate.enrich({"sqlstate": "22012", "message": "division by zero"}, ruling) is None
+    assert gate.enrich({"sqlstate": "22012", "message": "division by zero"}, ruling, 0) is None
