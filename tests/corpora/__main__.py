@@ -25,6 +25,7 @@ from policy.decision import Reject, Situation, decide
 from policy.loader import load
 from policy.model import Policy, StatementClass
 from policy.parse import parse
+from policy.temporary import alters
 from tests.corpora.scripts import Step, steps
 
 JUDGED = frozenset(
@@ -53,6 +54,8 @@ class Judge:
         self.policy = policy
         self.connection = psycopg.connect(dsn, autocommit=True)
         self.catalog = self.read()
+        self.altered = False
+        """True while a transaction is open in which the schema was changed."""
 
     def read(self) -> Catalog:
         async def read() -> Catalog:
@@ -76,14 +79,14 @@ class Judge:
             ).fetchone()
             assert row is not None
             path, temporary = tuple(row[0]), row[1]
-        return CatalogNames(self.catalog, (path,), temporary=temporary)
+        return CatalogNames(self.catalog, (path,), temporary=temporary, unsettled=self.altered)
 
     def objections(self, sql: str) -> list[str]:
         names = self.names()
         found = self._judged(sql, names)
         if found:
             self.catalog = self.read()
-            found = self._judged(sql, CatalogNames(self.catalog, names.paths, temporary=names.temporary))
+            found = self._judged(sql, self.names())
         return found
 
     def _judged(self, sql: str, names: CatalogNames) -> list[str]:
@@ -94,6 +97,13 @@ class Judge:
 
     def run(self, step: Step, *, prepare: bool) -> str | None:
         """The server's SQLSTATE, None where it takes the statement."""
+        state = self._run(step, prepare=prepare)
+        is_idle = self.connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
+        altering = any(map(alters, parse(step.sql).statements))
+        self.altered = not is_idle and (self.altered or altering)
+        return state
+
+    def _run(self, step: Step, *, prepare: bool) -> str | None:
         try:
             if prepare:
                 result = self.connection.pgconn.prepare(b"", step.sql.encode())
