@@ -27,7 +27,17 @@ from policy.catalog_values import (
     Operator,
     Uses,
 )
-from policy.facts import CallKind, Facts, FunctionRef, Operand, OperandKind, OperatorRef, TypeRef, Use
+from policy.facts import (
+    CallKind,
+    Facts,
+    FunctionRef,
+    Operand,
+    OperandKind,
+    OperatorRef,
+    TypeRef,
+    Use,
+    Write,
+)
 from policy.model import StatementClass
 from policy.names import QualifiedName
 from policy.resolve import Answer, ColumnAnswer
@@ -309,26 +319,33 @@ class _Calls:
             self.missing.append(Missing(ref, spelt))
             return
         for target in found:
-            for name in sorted(self._run_by_cast(target, literal=ref.literal)):
+            for name in sorted(self._run_by_cast(target, ref)):
                 yield Call(name, Via.CAST, spelt, position=ref.position)
 
-    def _run_by_cast(self, target: QualifiedName, *, literal: bool) -> set[QualifiedName]:
-        """The functions outside pg_catalog that a cast to ``target`` may run, of whatever can be present."""
+    def _run_by_cast(self, target: QualifiedName, ref: TypeRef) -> set[QualifiedName]:
+        """The functions outside pg_catalog that the cast ``ref`` to ``target`` may run, for whatever it casts."""
         called: set[QualifiedName] = set()
         if target.schema != PG_CATALOG:
             called.update(self._catalog.closure(Uses(types=(target,))))
-        if not literal:
-            called |= self._cast_functions(target, frozenset(CastContext))
+        if not ref.literal:
+            called |= self._cast_functions(target, frozenset(CastContext), ref.operand)
         return {name for name in called if name.schema != PG_CATALOG}
 
-    def _cast_functions(self, target: QualifiedName, contexts: frozenset[CastContext]) -> set[QualifiedName]:
+    def _cast_functions(
+        self, target: QualifiedName, contexts: frozenset[CastContext], of: Operand | None = None
+    ) -> set[QualifiedName]:
         """Of the casts to ``target``, and to what it is made of: elements and members are cast one by one."""
         return {
             cast.function
             for part in made_of(target, self._catalog)
             for cast in self._catalog.casts(part)
-            if cast.function is not None and cast.context in contexts and self._types.may_occur(cast.source)
+            if cast.function is not None
+            and cast.context in contexts
+            and (self._types.may_occur(cast.source) if of is None else self._may_be_cast(of, cast.source))
         }
+
+    def _may_be_cast(self, operand: Operand, source: QualifiedName) -> bool:
+        return operand.kind is OperandKind.PARAMETER or self._types.may_hold(operand, source)
 
     def _unwritten_casts(self, called: Sequence[FunctionRef]) -> Iterator[Call]:
         """Casts that the server adds: to the columns written, to what functions take, and to json."""
@@ -353,9 +370,9 @@ class _Calls:
             if write.action is StatementClass.DELETE or write.source == "copy":
                 continue
             for relation in answers[write.target].relations:
-                for column in relation.columns:
-                    if not write.columns or column.name in write.columns:
-                        found.add(column.type)
+                names = write.columns or tuple(column.name for column in relation.columns)
+                cast_to = {name for at, name in enumerate(names) if _casts_a_value(write, at)}
+                found.update(column.type for column in relation.columns if column.name in cast_to)
         for answer in answers:
             if answer.ref.use in (Use.INSERT, Use.UPDATE) and not self._facts.writes:
                 found.update(column.type for relation in answer.relations for column in relation.columns)
@@ -436,6 +453,12 @@ class _Calls:
             for relation in answer.relations:
                 for name in sorted(self._catalog.functions_reached(relation)):
                     yield Call(name, Via.VIEW, str(relation.qualified), position=answer.ref.position)
+
+
+def _casts_a_value(write: Write, at: int) -> bool:
+    """Whether the value for the column at that place has a type of its own: a constant is read as the
+    column's."""
+    return not write.values or any(at < len(row) and row[at] == "expr" for row in write.values)
 
 
 def _is_column(answer: ColumnAnswer | None, name: str) -> bool:

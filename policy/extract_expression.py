@@ -7,6 +7,7 @@ one, and nothing of statements.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from policy import builtin
@@ -265,7 +266,12 @@ def setting_name(name: str) -> str:
 def _type_cast(walk: Walk, fields: Fields) -> None:
     argument = fields.get("arg", {})
     is_literal = "sval" in argument.get("A_Const", ())
+    before = len(walk.types)
     type_name(walk, fields["typeName"], True, is_literal, constant(argument))
+    # The type itself comes first; what its modifiers name follows.
+    walk.types[before : before + 1] = [
+        replace(named, operand=operand(walk, argument)) for named in walk.types[before : before + 1]
+    ]
     walk.rest("TypeCast", fields, _TYPE_NAME)
 
 

@@ -145,6 +145,8 @@ class TypeRef:
     literal_value: str | None = None
     """The constant that is cast, where it is one (``'api_keys'::regclass``)."""
     position: int | None = None
+    operand: Operand | None = None
+    """What is cast, where one value is."""
 
 
 @dataclass(frozen=True, slots=True)

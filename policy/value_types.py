@@ -285,7 +285,7 @@ class ValueTypes:
             return any(wanted in made_of(known, self._catalog) for known in possible)
         if operand.kind in (OperandKind.PARAMETER, OperandKind.UNTYPED):
             return False
-        return wanted.schema == PG_CATALOG or wanted in self.present
+        return self.may_occur(wanted)
 
     def may_occur(self, wanted: QualifiedName) -> bool:
         """Whether some value of the statement, of a type that is not known, could be taken as ``wanted``."""

@@ -2,8 +2,8 @@
 
 What it refuses
     A statement whose relation runs, by its own definition, a function that ``functions`` does not open:
-    triggers on what is written, defaults and generated columns, checks, expressions of indexes, row level
-    security.
+    triggers on what is written, defaults and generated columns, checks, also those of a column's domain, what
+    reads, writes and compares a column's own type, expressions of indexes, row level security.
 Why
     These are the schema's own business and whoever made them answers for them: off unless a policy asks.
 Refused
@@ -22,12 +22,13 @@ from types import MappingProxyType
 
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames
-from policy.catalog_values import PG_CATALOG, ExpressionOrigin, Relation
+from policy.catalog_values import PG_CATALOG, ExpressionOrigin, Relation, Uses
 from policy.facts import Facts, RelationRef, Use
 from policy.model import Policy, RuleLevel, Violation
 from policy.names import Names, QualifiedName
 from policy.rules.function_not_allowed import is_function_allowed
 from policy.rules.relation_not_allowed import is_allowed
+from policy.value_types import made_of
 
 NAME = "side-effect-function"
 DEFAULT = RuleLevel.OFF
@@ -70,6 +71,24 @@ def _set_off(ref: RelationRef, relation: Relation, catalog: Catalog) -> Iterator
     for expression in relation.expressions:
         if expression.origin in wanted:
             yield from catalog.closure(expression.uses)
+    if ref.use in _EXPRESSIONS:
+        yield from _of_column_types(relation, catalog)
+
+
+def _of_column_types(relation: Relation, catalog: Catalog) -> Iterator[QualifiedName]:
+    """The checks of domains and what types are read and written by; where a column is indexed, what compares
+    its values too."""
+    yield from catalog.closure(Uses(types=tuple({column.type for column in relation.columns})))
+    indexed = {name for index in relation.indexes for name in index.columns}
+    compared = {
+        part
+        for column in relation.columns
+        if column.name in indexed
+        for part in made_of(column.type, catalog)
+    }
+    for comparison in catalog.content.comparisons:
+        if comparison.type in compared:
+            yield from comparison.functions
 
 
 def _violation(ref: RelationRef, relation: Relation, called: QualifiedName, policy: Policy) -> Violation:
