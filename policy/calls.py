@@ -323,7 +323,7 @@ class _Calls:
                 yield Call(name, Via.CAST, spelt, position=ref.position)
 
     def _run_by_cast(self, target: QualifiedName, ref: TypeRef) -> set[QualifiedName]:
-        """The functions outside pg_catalog that the cast ``ref`` to ``target`` may run, for whatever it casts."""
+        """The functions outside pg_catalog that the cast ``ref`` to ``target`` may run."""
         called: set[QualifiedName] = set()
         if target.schema != PG_CATALOG:
             called.update(self._catalog.closure(Uses(types=(target,))))
