@@ -71,6 +71,8 @@ KINDS: Final = (
     "js node",
     "json audit",
     "python demo",
+    "python repair",
+    "sh review",
     "sh check",
     "sh fresh-machine",
     "sh pip-demo",
@@ -189,6 +191,15 @@ def test_repairs_are_answered_as_the_table_says(demo: RunningDemo) -> None:
                 assert (f"halt `{halt}`" if halt else f"hint: {read.message_hint}".rstrip(".")) in answer
             else:
                 assert answer.startswith("passes")
+
+
+def test_the_repair_shown_is_made(demo: RunningDemo) -> None:
+    block = the("python repair")
+    done = subprocess.run(
+        [sys.executable, "-c", at(demo, block.text)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"\[\(\d+,\)\]\n", done.stdout)
 
 
 @pytest.mark.parametrize("block", blocks("python demo"), ids=str)
@@ -365,7 +376,7 @@ def test_every_way_to_authenticate_has_its_row(certificates: Certificates, tmp_p
     assert seen == set(get_args(Auth))
 
 
-@pytest.mark.parametrize("kind", ["sh check", "sh serve", "sh doctor", "sh audit"])
+@pytest.mark.parametrize("kind", ["sh check", "sh serve", "sh doctor", "sh audit", "sh review"])
 def test_commands_shown_are_commands(kind: str) -> None:
     for line in the(kind).text.splitlines():
         words = shlex.split(line.partition(" < ")[0], comments=True)
