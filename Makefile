@@ -20,13 +20,15 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	@$(BIN)/python -m pytest $(ARGS)
 
-# The tests of what a message passes through, on a copy of the tree where that is compiled (proxy/compiled.py).
+# The tests of what a message passes through, where that is compiled (proxy/compiled.py): takes a C compiler.
 test-compiled: $(VENV)/.test
-	@rm -rf $(COMPILED) && mkdir -p $(COMPILED)
-	@PGTURNSTILE_COMPILE=1 $(PIP) --no-deps --target $(COMPILED) .
-	@cp -R tests pyproject.toml $(COMPILED)
-	@cd $(COMPILED) && PYTHONPATH=. $(CURDIR)/$(BIN)/python -c 'from proxy.compiled import check; assert all(check().values())'
-	@cd $(COMPILED) && PYTHONPATH=. $(CURDIR)/$(BIN)/python -m pytest $(or $(ARGS),$(COMPILED_TESTS))
+	@rm -rf $(COMPILED) && mkdir -p $(COMPILED)/source
+	@cp -R policy proxy setup.py pyproject.toml README.md LICENSE $(COMPILED)/source
+	@PGTURNSTILE_COMPILE=1 $(PIP) --no-deps --target $(COMPILED)/run $(COMPILED)/source
+	@cp -R tests pyproject.toml $(COMPILED)/run
+	@cd $(COMPILED)/run && export PYTHONPATH=$$PWD && \
+	  $(CURDIR)/$(BIN)/python -c 'from proxy.compiled import check; assert all(check().values()), check()' && \
+	  $(CURDIR)/$(BIN)/python -m pytest $(or $(ARGS),$(COMPILED_TESTS))
 
 test-slow: $(VENV)/.test
 	@$(BIN)/python -m pytest -m slow $(ARGS)
