@@ -55,7 +55,8 @@ def flow_of(tree: str) -> ViewFlow | None:
 
 
 class _Leaf(NamedTuple):
-    """A column of one item of FROM that is a relation: ``level`` tells which query it stands in."""
+    """A column of one item of FROM: ``level`` tells which query it stands in. Of an item that is no relation
+    it stands beside what the column is made of, since a constant may be compared too."""
 
     level: int
     item: int
@@ -68,6 +69,8 @@ _WHOLE: Final = 0
 
 # RTEKind (parsenodes.h)
 _RELATION, _SUBQUERY, _JOIN, _FUNCTION, _TABLE_FUNCTION, _VALUES, _CTE, _GROUP = 0, 1, 2, 3, 4, 5, 6, 9
+_RENAMING: Final = frozenset({_JOIN, _GROUP})
+"""Items whose columns are those of others."""
 # SubLinkType (primnodes.h)
 _EXISTS: Final = 0
 
@@ -99,7 +102,8 @@ class _View:
 
     def __init__(self, query: Node) -> None:
         self._count = 0
-        self._relations: dict[_Leaf, Stored] = {}
+        self._columns: dict[_Leaf, Stored | None] = {}
+        """Every column mentioned, and where it is stored if it is a relation's."""
         self._groups: dict[_Leaf, _Leaf] = {}
         self._conditions_of: set[int] = set()
         self._rows: set[_Leaf] = set()
@@ -202,16 +206,16 @@ class _View:
 
     def _column(self, level: _Level, number: int, column: int) -> _Leaves:
         item = self._item(level, number)
-        given = _GIVEN.get(item.number("rtekind"))
-        if given is not None:
-            return _pick(given(self, item, level), column)
-        if item.number("rtekind") != _RELATION:
+        kind = item.number("rtekind")
+        given = _GIVEN.get(kind)
+        if given is None and kind != _RELATION:
             raise NodeTreeError("an item of FROM of a kind that is not known")
-        if column < 0:
-            return _NOTHING
+        made_of = _NOTHING if given is None else _pick(given(self, item, level), column)
+        if column < 0 or kind in _RENAMING:
+            return made_of
         leaf = _Leaf(level.index, number, column)
-        self._relations[leaf] = Stored(item.number("relid"), column)
-        return frozenset((leaf,))
+        self._columns[leaf] = Stored(item.number("relid"), column) if given is None else None
+        return made_of | {leaf}
 
     def _of_subquery(self, item: Node, level: _Level) -> list[_Leaves]:
         return self._outputs(self._level(item.get("subquery"), level))
@@ -291,19 +295,19 @@ class _View:
         for key in (*query.items("sortClause"), *first_of):
             self._rows |= self._key(key, level)
         self._rows |= self._leaves([query.get("limitOffset"), query.get("limitCount")], level)
-        for number, item in enumerate(query.items("rtable"), 1):
-            self._inside(number, item, level)
+        for item in query.items("rtable"):
+            self._inside(item, level)
         if query.get("hasTargetSRFs") == "true":
             self._rows |= self._given_to_sets(query.get("targetList"), level)
 
-    def _inside(self, number: int, item: Node, level: _Level) -> None:
+    def _inside(self, item: Node, level: _Level) -> None:
         kind = item.number("rtekind")
         if kind == _SUBQUERY:
             self._conditions(self._level(item.get("subquery"), level))
         elif kind == _CTE:
             self._conditions(self._cte_level(item, level))
         elif kind in (_FUNCTION, _TABLE_FUNCTION):
-            self._rows |= self._column(level, number, _WHOLE)
+            self._rows |= self._leaves([item.get("functions"), item.get("tablefunc")], level)
         self._rows |= self._leaves([item.get("tablesample"), item.get("securityQuals")], level)
 
     def _given_to_sets(self, value: Any, level: _Level) -> _Leaves:
@@ -357,18 +361,19 @@ class _View:
         """``leaf``; for a whole row also every column of it that the query mentions."""
         if leaf.number != _WHOLE:
             return frozenset((leaf,))
-        return frozenset(other for other in self._relations if other[:2] == leaf[:2])
+        return frozenset(other for other in self._columns if other[:2] == leaf[:2])
 
     def _tied(self) -> dict[_Leaf, set[_Leaf]]:
         tied: dict[_Leaf, set[_Leaf]] = {}
-        for leaf in self._relations:
+        for leaf in self._columns:
             tied.setdefault(self._group(leaf), set()).add(leaf)
         return tied
 
     def _stored(self, leaves: _Leaves | set[_Leaf], tied: dict[_Leaf, set[_Leaf]]) -> frozenset[Stored]:
         parts = {part for leaf in leaves for part in self._of_row(leaf)}
         every = {other for leaf in parts for other in (leaf, *tied.get(self._group(leaf), ()))}
-        return frozenset(self._relations[leaf] for leaf in every)
+        stored = (self._columns[leaf] for leaf in every)
+        return frozenset(each for each in stored if each is not None)
 
 
 _GIVEN: Final[Mapping[int, Callable[[_View, Node, _Level], list[_Leaves]]]] = {

@@ -148,6 +148,18 @@ VIEWS: Final[dict[str, tuple[str, dict[str, str], str]]] = {
         {"a": "name ssn", "b": "name ssn", "c": "name ssn"},
         "",
     ),
+    "listed": (
+        "SELECT e.name, v.b, g FROM emp e JOIN (VALUES (1), (2)) v(b) ON v.b = e.salary"
+        " JOIN generate_series(1, 9) g ON g = e.id",
+        {"name": "name", "b": "salary", "g": "id"},
+        "",
+    ),
+    "constant": (
+        "WITH q AS (SELECT 2 AS y) SELECT e.name, c.x, q.y, 3 AS z FROM emp e"
+        " JOIN (SELECT 1 AS x UNION ALL SELECT 2) c ON c.x = e.salary, q WHERE e.id > q.y",
+        {"name": "name", "x": "salary", "y": "id", "z": ""},
+        "",
+    ),
     "sampled": (
         "SELECT e.name FROM emp e TABLESAMPLE bernoulli (100) WHERE e.id = ANY (e.tags::int[])",
         {"name": "name"},
@@ -226,7 +238,16 @@ class TestFlow:
     ) -> None:
         """Where no condition rests on the column either: which rows there are is the view's own business."""
         conditional = {"filtered", "had", "joined", "compared", "merged", "natured", "by_subselect"}
-        conditional |= {"united", "except_for", "over_joined", "first_of", "uniques", "grouped"}
+        conditional |= {
+            "listed",
+            "constant",
+            "united",
+            "except_for",
+            "over_joined",
+            "first_of",
+            "uniques",
+            "grouped",
+        }
         quiet = [
             (view, output)
             for view, (_, columns, rows) in VIEWS.items()
