@@ -67,6 +67,7 @@ ACCEPTED: Final[tuple[Accepted, ...]] = (
         Accepted("pg_dump", test, _ONLY_ENFORCED, _DUMP, _NAMELESS_SETTING)
         for test in ("plain", "inserts", "custom", "tar", "directory")
     ),
+    Accepted("libpq_pipeline", "pipeline_abort", _ONLY_ENFORCED, _TOLD, _ENGINE_ERROR),
     Accepted(
         "pg_dump",
         "large-objects",

@@ -6,9 +6,9 @@ Every format, with psql and pg_restore as readers; large objects too, which trav
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from tests.peers import sample
 from tests.peers.suite import Finished, Outcome, Road, Suite, Target, Verdict, call, need
@@ -28,6 +28,7 @@ class Dump(Suite):
     name = "pg_dump"
     roads = (Road.OBSERVE, Road.ENFORCE)
     quick = True
+    settings: ClassVar[Mapping[str, str]] = {"autovacuum": "off"}  # sizes and statistics are shown
 
     def prepare(self, workdir: Path) -> str:
         output = need("pg_dump --version", call(["pg_dump", "--version"]))

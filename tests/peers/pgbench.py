@@ -28,7 +28,7 @@ SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
 \endpipeline
 """
 
-_TRANSACTIONS: Final = 150
+_TRANSACTIONS: Final = 100
 _CLIENTS: Final = 4
 
 _PRESERVED: Final = """

@@ -6,9 +6,9 @@ One psql runs a whole group of commands, with a line of its own before each, so 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from tests.peers import sample
 from tests.peers.suite import Outcome, Road, Suite, Target, Verdict, call, need
@@ -92,6 +92,7 @@ class Psql(Suite):
     name = "psql"
     roads = (Road.OBSERVE, Road.ENFORCE)
     quick = True
+    settings: ClassVar[Mapping[str, str]] = {"autovacuum": "off"}  # sizes and statistics are shown
 
     def prepare(self, workdir: Path) -> str:
         output = need("psql --version", call(["psql", "--version"]))

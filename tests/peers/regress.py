@@ -45,7 +45,9 @@ class _Regress(Suite):
             shutil.copytree(built.source / self.tree / folder, inputs / folder)
         for library in (built.build / self.tree).glob("*.so"):
             shutil.copy(library, inputs)
-        outputs.mkdir()
+        # The server writes there as well: COPY … TO the folder of the results.
+        for folder in ("results", "output_iso/results"):
+            (outputs / folder).mkdir(parents=True)
         _give(target.shared)
         where = ("--host", target.host, "--port", str(target.port), "--user", target.user)
         finished = call(
