@@ -95,9 +95,11 @@ class CatalogWatcher:
     @property
     def current(self) -> Catalog | None:
         """The snapshot, or None where there is none that was confirmed within ``stale_after``."""
-        if self._catalog is None or self._clock() - self._confirmed > self._stale_after:
-            return None
-        return self._catalog
+        return self._catalog if self.confirmed_within(self._stale_after) else None
+
+    def confirmed_within(self, seconds: float) -> bool:
+        """Whether there is a snapshot that the server has confirmed in the last ``seconds``."""
+        return self._catalog is not None and self._clock() - self._confirmed <= seconds
 
     @property
     def epoch(self) -> str | None:

@@ -15,7 +15,7 @@ import asyncpg
 import structlog
 
 from policy.catalog import Catalog
-from policy.catalog_watcher import CatalogUnavailableError, CatalogWatcher, WatchedConnection
+from policy.catalog_watcher import POLL_SECONDS, CatalogUnavailableError, CatalogWatcher, WatchedConnection
 from proxy.backend import Endpoint
 from proxy.tls import TLSMode
 
@@ -25,6 +25,8 @@ LINGER_S: Final = 1.0
 """How long its connection stays after the last session. DROP DATABASE, and whatever else needs a database
 without sessions, waits up to five seconds for those that leave (CountOtherDBBackends in
 src/backend/storage/ipc/procarray.c) and then fails: a session of ours must not be the one that stays."""
+_WATCHED_WITHIN_S: Final = 2 * POLL_SECONDS
+"""What a watched snapshot was confirmed in at most, while all goes well."""
 _STATEMENT_TIMEOUT_MS: Final = 60_000
 
 log = structlog.get_logger("pgturnstile.catalog")
@@ -80,8 +82,9 @@ class WatchedCatalog:
         return True
 
     async def first(self, within_s: float) -> None:
-        """Until there is a snapshot, ``within_s`` seconds at most: a session may begin without."""
-        if self.current is None:
+        """Until there is a snapshot as fresh as a watched one, ``within_s`` seconds at most: a session may
+        begin without."""
+        if not self._watcher.confirmed_within(_WATCHED_WITHIN_S):
             try:
                 await self._watcher.renew(within_s)
             except CatalogUnavailableError as error:
@@ -94,8 +97,7 @@ class WatchedCatalog:
             self._login = login
 
     async def start(self) -> None:
-        """Watch, with a connection, where that is not done already. The snapshot is there again at once
-        where it was confirmed of late, else as soon as the server has said that it still holds."""
+        """Watch, with a connection, where that is not done already."""
         if not self._watching:
             self._watching = True
             await self._watcher.__aenter__()
