@@ -50,7 +50,8 @@ BANS = (
         NETWORK | {"proxy.relay", "proxy.server", "proxy.cli", "proxy.commands"},
     ),
     Ban("arrows go one way", ("proxy.relay",), frozenset({"proxy.server", "proxy.cli", "proxy.commands"})),
-    Ban("arrows go one way", ("proxy.server",), frozenset({"proxy.cli", "proxy.commands"})),
+    Ban("arrows go one way", ("proxy.server",), frozenset({"proxy.process", "proxy.cli", "proxy.commands"})),
+    Ban("arrows go one way", ("proxy.process",), frozenset({"proxy.cli", "proxy.commands"})),
     Ban(
         "a decision is a pure function",
         ("policy.decision", "policy.facts", "policy.model", "policy.catalog", "policy.cost", "policy.rules"),

@@ -11,7 +11,7 @@ import structlog
 from policy.loader import unenforced
 from proxy.commands.terminal import Exit, Subcommands, UsageError, command
 from proxy.config import Config, load_config
-from proxy.server import serve
+from proxy.process import serve
 
 
 def register(commands: Subcommands) -> None:
