@@ -185,7 +185,6 @@ def _sqlalchemy(driver: str, requirement: str) -> _Tests:
         ),
         before=("CREATE SCHEMA test_schema", "CREATE SCHEMA test_schema_2", "CREATE EXTENSION hstore"),
         settings={"max_prepared_transactions": "10"},
-        roads=(Road.OBSERVE, Road.ENFORCE),
     )
 
 
