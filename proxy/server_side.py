@@ -323,6 +323,9 @@ class ServerSide:
         Of several statements in one string those before the failed one have run: what they made may be there,
         and what they dropped may not.
         """
+        if not query.changes:
+            # The facts of a text that was judged by another are worked out where somebody asks for them.
+            return
         several = query.entry is not None and len(query.entry.decision.query.statements) > 1
         for change in query.changes:
             if not query.failed:

@@ -12,15 +12,19 @@ from policy.catalog import Catalog
 from policy.catalog_names import SessionNames
 from policy.catalog_values import Index
 from policy.decision import Allow, Situation, decide
-from policy.lifting import spans
+from policy.lifting import Lifted, spans
 from policy.model import Policy
 from policy.parse import parse
+from proxy.conversation import Identity
+from proxy.effects import Record, ToBackend
 from proxy.gate import Gate
 from proxy.ruling import LiftedRuling, Price, Ruling
 from proxy.rulings import MAX_OF_SHAPE, MAX_TEXT, Rulings
+from proxy.session import Session
 from tests.policy.rules.judging import policy_of
 from tests.policy.rules.schema import CONTENT, READER
 from tests.proxy.test_gate_catalog import PATHS, View
+from tests.support.wire import message
 
 PRICED = policy_of(READER + "cost: {max_total_cost: 1000}\n")
 KEY = Index("key", unique=True, primary=True, columns=("id",))
@@ -31,6 +35,7 @@ KEYED = Catalog(
     )
 )
 POINT = "SELECT total FROM orders WHERE id = {}"
+ANSWER = message("T", b"\0\0") + message("C", b"SELECT 0\0") + message("Z", b"I")
 KEPT = (
     *(
         "text",
@@ -119,6 +124,22 @@ def test_a_price_is_shared_where_a_key_is_looked_up() -> None:
     other = judged(gate, names, POINT.format(42))
     assert other.priced
     assert other.prices is first.prices
+
+
+def test_the_facts_of_another_number_are_not_worked_out_to_let_it_run() -> None:
+    """They cost more than the rest of it together."""
+    gate, names = gate_of()
+    judged(gate, names, POINT.format(17)).prices[()] = Price(1e9, {})
+    subject = Session(
+        gate, Identity("c", "app"), PATHS[0], nonce="n", clock=lambda: 0.0, message_bytes=1 << 20
+    )
+    query = message("Q", POINT.format(42).encode() + b"\0")
+    assert [e.data for e in subject.from_frontend(query) if isinstance(e, ToBackend)] == [query]
+    (record,) = [e for e in subject.from_backend(ANSWER) if isinstance(e, Record)]
+    found = record.entry.decision.query
+    assert isinstance(found, Lifted)
+    assert found.sql == POINT.format(42)
+    assert found._made is None
 
 
 def test_else_each_text_has_its_own_question_and_its_own_price() -> None:
