@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
-from policy import inheritance, setting_names, yaml_source
+from policy import inheritance, setting_names, trial_reader, yaml_source
 from policy.diagnostics import Diagnostic, PolicyError, Severity, nearest
 from policy.inheritance import Layers, shown_line
 from policy.levels import GOVERNED_ELSEWHERE, default_levels
@@ -31,7 +31,6 @@ from policy.model import (
     CostLimits,
     FunctionKind,
     FunctionRules,
-    Halt,
     Limits,
     Mode,
     Multiple,
@@ -161,7 +160,7 @@ def load_tests(path: Path) -> TrialFile:
     fields.maybe("version", _version)
     catalog = fields.maybe("catalog", lambda p: p.string())
     no_tests: tuple[PolicyTest, ...] = ()
-    tests = fields.get("tests", _tests, no_tests)
+    tests = fields.get("tests", trial_reader.tests, no_tests)
     document.report.raise_if_any(PolicyError)
     return TrialFile(tests, None if catalog is None else path.parent / catalog)
 
@@ -222,7 +221,7 @@ def read_policy(root: Place, source: str, layers: Layers) -> Policy:
     levels, rule_lines = fields.get("rules", _rules, (default_levels(), no_lines))
     limits = fields.get("limits", _limits, Limits())
     return Policy(
-        name=fields.get("name", _name, Path(source).stem),
+        name=fields.get("name", trial_reader.one_line, Path(source).stem),
         source=source,
         sha256=layers.hashes[0] if len(layers.hashes) == 1 else _sha256("\n".join(layers.hashes)),
         files=layers.files,
@@ -240,7 +239,7 @@ def read_policy(root: Place, source: str, layers: Layers) -> Policy:
         limits=limits,
         repair=fields.get("repair", _repair, RepairRules()),
         sandbox=fields.maybe("sandbox", _sandbox),
-        tests=fields.get("tests", _tests, ()),
+        tests=fields.get("tests", trial_reader.tests, ()),
         lines=MappingProxyType({key: place.line for key, place in fields.found.items()}),
     )
 
@@ -271,13 +270,6 @@ def _version(place: Place) -> int | None:
     if version is not None and version != VERSION:
         place.fault(f"this program reads version {VERSION} of the format")
     return version
-
-
-def _name(place: Place) -> str | None:
-    name = place.string()
-    if name is not None and (len(name) > 100 or not name.isprintable()):
-        place.fault("expected a name of one line, at most 100 characters")
-    return name
 
 
 # The decision table
@@ -377,7 +369,7 @@ def _function_kind(place: Place) -> FunctionKind:
             fields.get("schema", _name_glob, ANY), fields.get("name", _name_glob, ANY), place.mark.line
         ),
         volatility=fields.maybe("volatility", _volatilities),
-        language=fields.maybe("language", lambda p: frozenset(_texts(p))),
+        language=fields.maybe("language", lambda p: frozenset(trial_reader.texts(p))),
         security_definer=fields.maybe("security_definer", lambda p: p.boolean()),
         owner=fields.maybe("owner", lambda p: p.string()),
     )
@@ -513,7 +505,7 @@ def _allowance(place: Place) -> Allowance:
     keys = ("name", "statement", "max_total_cost", "expires")
     fields = place.fields(keys, required=keys)
     return Allowance(
-        name=fields.get("name", _name, ""),
+        name=fields.get("name", trial_reader.one_line, ""),
         statement=fields.get("statement", lambda p: p.string(), ""),
         max_total_cost=fields.get("max_total_cost", _positive(MAX_COST), 0.0),
         expires=fields.get("expires", _day, ""),
@@ -585,65 +577,3 @@ def _sandbox(place: Place) -> Sandbox:
         classes=frozenset(c for c in named if c is not None),
         line=place.line,
     )
-
-
-# The policy's own tests
-
-
-def _tests(place: Place) -> tuple[PolicyTest, ...]:
-    return tuple(_test(item) for item in place.items())
-
-
-def _test(place: Place) -> PolicyTest:
-    keys = (
-        *("sql", "expect", "rule", "sqlstate", "message_contains", "hint_contains", "halt"),
-        *("agent", "name", "why"),
-    )
-    fields = place.fields(keys, required=("sql", "expect"))
-    expect = fields.get("expect", lambda p: p.word(Verdict), Verdict.REJECT)
-    for key in ("rule", "sqlstate", "message_contains", "hint_contains", "halt"):
-        if key in fields and expect is Verdict.ALLOW:
-            fields[key].fault("is said of a rejection; this test expects allow")
-    return PolicyTest(
-        sql=fields.get("sql", _sql, ""),
-        expect=expect,
-        rule=fields.maybe("rule", _rule_name),
-        sqlstate=fields.maybe("sqlstate", _sqlstate),
-        hint_contains=fields.get("hint_contains", _texts, ()),
-        message_contains=fields.get("message_contains", _texts, ()),
-        agent=fields.get("agent", lambda p: p.string(), ""),
-        source=place.report.source,
-        name=fields.maybe("name", _name),
-        halt=fields.maybe("halt", lambda p: p.word(Halt)),
-        line=place.line,
-    )
-
-
-def _sql(place: Place) -> str | None:
-    """A statement; an empty one too, which is what a driver's ping is."""
-    if isinstance(place.node, yaml_source.Scalar) and place.node.value == "":
-        return ""
-    return place.string()
-
-
-def _rule_name(place: Place) -> str | None:
-    known = (*default_levels(), *GOVERNED_ELSEWHERE)
-    name = place.string()
-    if name is not None and name not in known:
-        place.fault("unknown rule", nearest(name, known))
-    return name
-
-
-def _sqlstate(place: Place) -> str | None:
-    code = place.written()
-    if code is not None and not _SQLSTATE.fullmatch(code):
-        place.fault("expected the five characters of a SQLSTATE, as in 42501")
-    return code
-
-
-_SQLSTATE = re.compile(r"[0-9A-Z]{5}")
-
-
-def _texts(place: Place) -> tuple[str, ...]:
-    items = place.items() if isinstance(place.node, yaml_source.Sequence) else [place]
-    return tuple(text for item in items if (text := item.string()) is not None)

@@ -313,9 +313,13 @@ class Sandbox:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyTest:
-    """One entry of ``tests:``. None, or nothing in a tuple, asks nothing of that part. ``source`` is the file
-    that it stands in."""
+class Step:
+    """One statement of a test, and what is expected of its decision.
+
+    None, or nothing in a tuple, asks nothing of that part. ``fails`` is the SQLSTATE that PostgreSQL is taken
+    to answer an allowed statement with, None for success; ``position`` the character of ``sql``, from 1, that
+    the error points at. ``connection`` is a name for the one it is sent on.
+    """
 
     sql: str
     expect: Verdict
@@ -323,11 +327,27 @@ class PolicyTest:
     sqlstate: str | None = None
     hint_contains: tuple[str, ...] = ()
     message_contains: tuple[str, ...] = ()
-    name: str | None = None
     halt: Halt | None = None
+    fails: str | None = None
+    position: int | None = None
+    connection: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTest:
+    """One entry of ``tests:``: a statement, or a dialogue of several. ``source`` is the file it stands in."""
+
+    steps: tuple[Step, ...]
+    name: str | None = None
     agent: str = ""
     source: str = ""
     line: int = 0
+
+    @property
+    def sql(self) -> str:
+        """Its statement, of a dialogue the first."""
+        return self.steps[0].sql if self.steps else ""
 
 
 @dataclass(frozen=True, slots=True)

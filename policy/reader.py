@@ -80,11 +80,13 @@ class Place:
         known: Iterable[str],
         *,
         required: Iterable[str] = (),
+        unless: str | None = None,
         refused: Mapping[str, str] | None = None,
         kind: str = "key",
     ) -> Fields:
         """The entries of a mapping whose keys are a closed set.
 
+        ``unless`` is the key that makes up for those ``required``.
         ``refused`` gives, for keys that somebody may well try, the sentence that says why not. ``kind`` is
         the word for a key in the fault of an unknown one. Anything but a mapping reads as an empty one.
         """
@@ -99,8 +101,9 @@ class Place:
             else:
                 near = nearest(entry.key, known)
                 entry.fault(f"unknown {kind}{'' if near else '; expected ' + _one_of(known)}", near)
-        for key in required if entries is not None else ():
-            if key not in {entry.key for entry in entries or ()}:
+        given = {entry.key for entry in entries or ()}
+        for key in required if entries is not None and unless not in given else ():
+            if key not in given:
                 self.report.add(self.mark, join_path(self.path, key), "missing: this key is required")
         return Fields(found)
 

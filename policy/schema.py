@@ -81,7 +81,7 @@ class _Notes:
     """What was asked, by key path."""
 
     scalars: dict[_Path, list[dict[str, Any]]] = field(default_factory=dict)
-    objects: dict[_Path, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
+    objects: dict[_Path, tuple[tuple[str, ...], tuple[str, ...], str | None]] = field(default_factory=dict)
     maps: set[_Path] = field(default_factory=set)
     lists: set[_Path] = field(default_factory=set)
     defaults: dict[_Path, Any] = field(default_factory=dict)
@@ -108,11 +108,13 @@ class _Notes:
         return {**head, **schema, **default}
 
     def _object(self, path: _Path) -> dict[str, Any]:
-        known, required = self.objects[path]
+        known, required, unless = self.objects[path]
         properties = {key: self.schema((*path, key)) for key in known}
         for key in required:
             properties[key].pop("default", None)
         schema = {"type": "object", "additionalProperties": False, "properties": properties}
+        if unless is not None:
+            return {**schema, "anyOf": [{"required": [unless]}, {"required": list(required)}]}
         return {**schema, "required": list(required)} if required else schema
 
 
@@ -155,11 +157,12 @@ class _Asked(Place):
         known: Iterable[str],
         *,
         required: Iterable[str] = (),
+        unless: str | None = None,
         refused: Mapping[str, str] | None = None,  # noqa: ARG002 - the signature of Place
         kind: str = "key",  # noqa: ARG002
     ) -> Fields:
         known = tuple(known)
-        self.notes.objects[self.keys] = (known, tuple(required))
+        self.notes.objects[self.keys] = (known, tuple(required), unless)
         return _AskedFields({key: self._at(key) for key in known})
 
     def entries(self) -> list[KeyedPlace] | None:
@@ -290,6 +293,9 @@ DESCRIPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "sandbox.dsn_env": "The environment variable that holds the clone's DSN.",
         "sandbox.classes": "Statement classes that are tried.",
         "tests": "What you expect of the policy; `policy test` runs them.",
+        "tests.[].steps": "Statements in order, each judged in the light of what was refused before it.",
+        "tests.[].steps.[].fails": "The SQLSTATE that PostgreSQL answers with; the statement is allowed.",
+        "tests.[].steps.[].connection": "A name for the connection that the statement is sent on.",
     }
 )
 """By key path; a path that is not here explains itself."""

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 from policy.catalog import Catalog
 from policy.diagnostics import printable
 from policy.loader import TrialFile, load_tests, tests_beside
-from policy.trial import Tried, run_tests
+from policy.trial import Tried, TriedStep, run_tests
 from proxy.commands.sources import add_names, dumped_catalog, load_policy, named_catalog, policy_files
 from proxy.commands.terminal import Exit, Subcommands, UsageError, add_format, command, one_line
 
@@ -53,9 +53,10 @@ def _test(options: argparse.Namespace) -> Exit:
     """Run the tests that policies bring along.
 
     Each entry of `tests:`, in the policy and in NAME.tests.yaml beside it, is
-    judged as one query string. Names are looked up as `check` looks them up, or
-    in the dump that the file of tests names. Exit code 1 when one does not hold,
-    2 when there is none.
+    judged as one query string, or as several one after the other where it has
+    `steps:`. Names are looked up as `check` looks them up, or in the dump that
+    the file of tests names. Exit code 1 when one does not hold, 2 when there is
+    none.
     """
     outcomes: list[_Outcome] = []
     for path in policy_files(options.files):
@@ -92,15 +93,26 @@ def _print(outcome: _Outcome, options: argparse.Namespace) -> None:
 
 
 def _as_json(outcome: _Outcome) -> dict[str, object]:
-    rejection = outcome.tried.rejection
-    return {
+    test, steps = outcome.tried.test, outcome.tried.steps
+    answer: dict[str, object] = {
         "policy": str(outcome.policy),
-        "source": outcome.tried.test.source,
-        "line": outcome.tried.test.line,
-        "name": outcome.tried.test.name,
-        "sql": outcome.tried.test.sql,
+        "source": test.source,
+        "line": test.line,
+        "name": test.name,
+        "sql": test.sql,
         "holds": outcome.tried.holds,
-        "differences": [difference._asdict() for difference in outcome.tried.differences],
+    }
+    if len(steps) > 1:
+        answer["steps"] = [{"line": each.step.line, "sql": each.step.sql, **_found(each)} for each in steps]
+    else:
+        answer.update(_found(steps[0]))
+    return answer
+
+
+def _found(tried: TriedStep) -> dict[str, object]:
+    rejection = tried.rejection
+    return {
+        "differences": [difference._asdict() for difference in tried.differences],
         "rejection": None
         if rejection is None
         else {
@@ -114,6 +126,16 @@ def _as_json(outcome: _Outcome) -> dict[str, object]:
 
 
 def _explanation(tried: Tried) -> Iterator[str]:
+    """What differs, step by step where there are several."""
+    for number, each in enumerate(tried.steps, 1):
+        if not each.differences:
+            continue
+        if len(tried.steps) > 1:
+            yield f"step {number}, line {each.step.line}: {one_line(each.step.sql)}"
+        yield from _difference(each)
+
+
+def _difference(tried: TriedStep) -> Iterator[str]:
     """What was expected (-) and what was found (+), and the rejection in full."""
     for what, expected, found in tried.differences:
         yield f"- {what}: {printable(expected)}"

@@ -156,9 +156,9 @@ def test_a_policy_may_grant_two_turns_and_no_third(twice: Agent, database: Datab
     assert second["repair"]["turns_left"] == 1
     third = told(twice.send("UPDATE products SET stock = -5 WHERE id = 3", extended))
     assert (third["sqlstate"], third.get("repair", {}).get("turns_left", 0)) == ("23514", 0)
-    fourth = told(twice.send("UPDATE products SET stock = 71 WHERE id = 3", extended))
+    fourth = told(twice.send("UPDATE products SET stock = 7171 WHERE id = 3", extended))
     assert fourth["halt"] == "repair_budget_exhausted"
-    assert database.execute("SELECT count(*) FROM products WHERE stock = 71") == [(0,)]
+    assert database.execute("SELECT count(*) FROM products WHERE stock = 7171") == [(0,)]
 
 
 def test_of_two_turns_none_is_left_for_something_else(twice: Agent) -> None:

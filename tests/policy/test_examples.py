@@ -24,4 +24,4 @@ def test_a_shipped_policy_keeps_its_word(tried: Tried) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_a_shipped_policy_has_tests_of_both_kinds(path: Path) -> None:
-    assert {test.expect for test in load_file(path).tests} == {"allow", "reject"}
+    assert {step.expect for test in load_file(path).tests for step in test.steps} == {"allow", "reject"}

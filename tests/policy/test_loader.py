@@ -141,19 +141,19 @@ def test_ceilings_carry_their_units() -> None:
     assert policy.sandbox is not None
     assert policy.sandbox.dsn_env == "SHOP_CLONE_DSN"
     assert policy.sandbox.classes == {StatementClass.INSERT, StatementClass.UPDATE}
-    first, second = policy.tests
+    (first,), (second,) = (test.steps for test in policy.tests)
     assert (first.sql, first.expect, first.rule, first.sqlstate) == (
         "DELETE FROM orders",
         Verdict.REJECT,
         "delete-without-where",
         "42501",
     )
-    assert (first.hint_contains, first.halt, first.name) == (
+    assert (first.hint_contains, first.halt, policy.tests[0].name) == (
         ("WHERE",),
         Halt.CLASS_NOT_REPAIRABLE,
         "whole table",
     )
-    assert (second.sql, second.expect, second.line) == ("", Verdict.ALLOW, 47)
+    assert (second.sql, second.expect, policy.tests[1].line) == ("", Verdict.ALLOW, 47)
 
 
 def test_silence_takes_the_safe_side() -> None:
@@ -416,6 +416,31 @@ BROKEN = {
         "sandbox: {dsn_env: X, classes: [inserts]}", "2:33", "sandbox.classes[0]", "unknown value", "insert"
     ),
     # Tests
+    "dialogue without statements": Broken("tests: [{steps: []}]", "2:17", "tests[0].steps", "at least one"),
+    "step without expect": Broken(
+        "tests: [{steps: [{sql: SELECT 1}]}]", "2:18", "tests[0].steps[0].expect", "required"
+    ),
+    "statement beside steps": Broken(
+        "tests: [{sql: SELECT 1, steps: [{sql: SELECT 1, expect: allow}]}]",
+        "2:15",
+        "tests[0].sql",
+        "in the step",
+    ),
+    "step that is rejected and fails": Broken(
+        "tests: [{steps: [{sql: SELECT 1, expect: reject, fails: '23505'}]}]",
+        "2:57",
+        "tests[0].steps[0].fails",
+        "of a statement that runs",
+    ),
+    "error at what is not there": Broken(
+        "tests: [{steps: [{sql: SELECT 1, expect: allow, fails: '22P02', at: x}]}]",
+        "2:69",
+        "tests[0].steps[0].at",
+        "a part of the statement",
+    ),
+    "place of no error": Broken(
+        "tests: [{steps: [{sql: SELECT 1, expect: allow, at: '1'}]}]", "2:53", "tests[0].steps[0].at", "fails"
+    ),
     "test without expect": Broken("tests: [{sql: SELECT 1}]", "2:9", "tests[0].expect", "required"),
     "test of an unknown rule": Broken(
         "tests: [{sql: SELECT 1, expect: reject, rule: no-where}]", "2:47", "tests[0].rule", "unknown rule"
@@ -506,8 +531,8 @@ def test_shipped_policies_load_and_are_tested(path: Path) -> None:
     policy = load_file(path)
 
     assert policy.name == path.stem
-    assert {t.expect for t in policy.tests} == {Verdict.ALLOW, Verdict.REJECT}
-    assert all(t.rule for t in policy.tests if t.expect is Verdict.REJECT)
+    assert {step.expect for test in policy.tests for step in test.steps} == {Verdict.ALLOW, Verdict.REJECT}
+    assert all(s.rule for t in policy.tests for s in t.steps if s.expect is Verdict.REJECT)
 
 
 def test_what_is_not_enforced_is_said() -> None:

@@ -110,7 +110,7 @@ def test_what_the_loader_refuses_by_its_form_the_schema_refuses_there(text: str,
 def keys(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The paths that the sentences are filed under."""
     yield path
-    for option in node.get("anyOf", (node,)):
+    for option in (node, *node.get("anyOf", ())):
         for key, value in option.get("properties", {}).items():
             yield from keys(value, (*path, key))
         for key, part in (("*", "additionalProperties"), ("[]", "items")):

@@ -12,7 +12,7 @@ from policy.catalog import Catalog
 from policy.diagnostics import PolicyError
 from policy.loader import load, load_tests
 from policy.model import Policy
-from policy.trial import Difference, run_tests
+from policy.trial import Difference, Tried, run_tests
 from tests.policy.conftest import read_catalog
 from tests.support.postgres import Database
 
@@ -96,6 +96,70 @@ def test_with_a_catalog_names_are_looked_up(shop: Database) -> None:
     policy = policy_with("{sql: SELECT stauts FROM orders, expect: reject, rule: unknown-column}")
     assert differences(policy) == (Difference("expect", "reject", "allow"),)
     assert differences(policy, read_catalog(shop.dsn())) == ()
+
+
+# --- dialogues ---
+
+CLERK = """\
+version: 1
+name: tried
+access: read_write
+statements: {select: {decide: allow, repair: once}, update: {decide: allow, repair: once}}
+relations: {allow: ["public.*"]}
+"""
+WRONG = "{sql: UPDATE t SET a = 1 WHERE b = 'x' AND c = 2, expect: allow, fails: '22P02', at: \"'x'\"}"
+RIGHT = "sql: UPDATE t SET a = 1 WHERE b = '3' AND c = 2"
+SPENT = f"{{{RIGHT}, expect: reject, rule: repair-halted, halt: repair_budget_exhausted, sqlstate: '53400'}}"
+
+
+def dialogue(*steps: str, more: str = "") -> Tried:
+    text = f"{CLERK}{more}tests:\n  - steps: [{', '.join(steps)}]\n"
+    (tried,) = run_tests(load(text, "tried.yaml"))
+    return tried
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (WRONG, f"{{{RIGHT}, expect: allow}}", f"{{{RIGHT}, expect: allow}}"),
+        (WRONG, "{sql: SELECT a FROM t LIMIT 5, expect: allow}", f"{{{RIGHT}, expect: allow}}"),
+        (WRONG, f"{{{RIGHT}, expect: allow, fails: '23505'}}", SPENT),
+        (WRONG, "{sql: UPDATE t SET a = 1 WHERE c = 2, expect: reject, halt: predicate_removed}", SPENT),
+        # An error that says nothing of the statement takes no turn.
+        (WRONG, f"{{{RIGHT}, expect: allow, fails: '40P01'}}", f"{{{RIGHT}, expect: allow}}"),
+        (WRONG, f"{{{RIGHT}, expect: allow, fails: '23505', connection: b}}", SPENT),
+        # Another statement of another connection is work of its own.
+        (WRONG, "{sql: UPDATE t SET d = 4 WHERE e = 5, expect: allow, connection: b}"),
+        ("{sql: SELEC 1, expect: reject, rule: unparsable}", "{sql: SELECT 1, expect: allow}"),
+    ],
+)
+def test_a_dialogue_is_judged_in_the_light_of_its_refusals(steps: tuple[str, ...]) -> None:
+    assert dialogue(*steps).differences == ()
+    assert dialogue(*steps, more="mode: observe\n").differences == ()
+
+
+def test_what_a_policy_grants_is_what_its_dialogues_have() -> None:
+    again = f"{{{RIGHT}, expect: allow, fails: '23505'}}"
+    third = again.replace("a = 1", "a = 4")
+    assert dialogue(WRONG, again, third, more="repair: {turns: 2}\n").holds
+    assert [each.what for each in dialogue(WRONG, again, third).differences] == ["expect"]
+    never = dialogue(WRONG, again, again, again, more="repair: {turns: 0}\n")
+    assert never.holds
+    connection = f"{{{RIGHT}, expect: allow, connection: b}}"
+    by_connection = "repair: {scope: connection}\n"
+    assert dialogue(WRONG, again, connection, more=by_connection).holds
+    assert not dialogue(WRONG, again, connection).holds
+
+
+def test_each_step_says_what_differs_of_it() -> None:
+    tried = dialogue(WRONG, f"{{{RIGHT}, expect: reject, rule: repair-halted}}", SPENT)
+    assert [[each.what for each in step.differences] for step in tried.steps] == [[], ["expect"], ["expect"]]
+    assert not tried.holds
+
+
+def test_every_test_begins_with_nothing_refused() -> None:
+    one = f"  - steps: [{WRONG}, {{{RIGHT}, expect: allow}}]\n"
+    assert all(tried.holds for tried in run_tests(load(f"{CLERK}tests:\n{one}{one}", "tried.yaml")))
 
 
 # --- files of tests ---

@@ -279,6 +279,30 @@ def test_a_policy_s_tests_are_counted_and_those_that_fail_are_shown(run: Run, po
     assert error.startswith("    ERROR:  42501: Relation public.api_keys")
 
 
+def test_of_a_dialogue_the_steps_that_differ_are_shown(run: Run, policy_file: Path) -> None:
+    steps = "tests:\n  - name: talk\n    steps:\n      - {sql: TABLE orders, expect: allow}\n"
+    policy_file.write_text(
+        f"{POLICY}{steps}      - {{sql: TABLE api_keys, expect: allow}}\n", encoding="utf-8"
+    )
+    code, out, _ = run("policy", "test", policy_file)
+    lines = out.splitlines()
+    where = policy_file.read_text(encoding="utf-8").splitlines().index("  - name: talk") + 1
+    assert (code, lines[0]) == (Exit.REJECTED, f"{policy_file}:{where}: talk")
+    assert lines[1:4] == [
+        f"    step 2, line {where + 3}: TABLE api_keys",
+        "    - expect: allow",
+        "    + expect: reject",
+    ]
+    _, out, _ = run("policy", "test", "--format", "json", policy_file)
+    told = json.loads(out)
+    assert (told["name"], told["holds"]) == ("talk", False)
+    assert [(each["sql"], bool(each["differences"])) for each in told["steps"]] == [
+        ("TABLE orders", False),
+        ("TABLE api_keys", True),
+    ]
+    assert told["steps"][1]["rejection"]["rule"] == "relation-not-allowed"
+
+
 def test_tests_beside_a_policy_run_with_it_and_go_into_a_report(
     run: Run, policy_file: Path, tmp_path: Path
 ) -> None:
