@@ -108,6 +108,7 @@ ALLOWED = (
 
 OWN = re.compile(
     r"pgturnstile_refused_[0-9a-f]{32}"
+    r"|SHOW search_path /\* pgturnstile \*/"
     r"|SELECT pg_catalog\.current_schemas\(false\)( /\* pgturnstile \*/|, pg_catalog\.current_setting.*)",
     re.DOTALL,
 )
