@@ -14,8 +14,8 @@ program, folder = sys.argv[1:]
 TIMES = re.compile(r"^\d\d:\d\d:\d\d  |in \d+\.\d+s|in 0 hours.*$|\d+\.\d+ seconds.*$", re.MULTILINE)
 
 
-def dbt(*command: str) -> None:
-    print(f"== dbt {' '.join(command)}")
+def dbt(*command: str, note: str = "") -> None:
+    print(f"== dbt {' '.join(command)}{note}")
     ran = subprocess.run(
         [program, "--no-use-colors", "--quiet", *command, "--project-dir", folder, "--profiles-dir", folder],
         capture_output=True,
@@ -30,7 +30,7 @@ def dbt(*command: str) -> None:
 dbt("debug")
 dbt("seed")
 dbt("run")
-dbt("run")
+dbt("run", note=" once more")
 dbt("snapshot")
 dbt("test")
 dbt("docs", "generate")
