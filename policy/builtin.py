@@ -88,11 +88,15 @@ class Kind(StrEnum):
 class CatalogAccess(StrEnum):
     """What a relation of pg_catalog or information_schema shows.
 
-    Only STRUCTURE is for agents, and only to read: UPDATE on pg_settings is SET by another name.
+    Only STRUCTURE and COMMON are for agents, and only to read: UPDATE on pg_settings is SET by another name.
     """
 
     STRUCTURE = "structure"
-    """Names, types, keys, privileges, definitions, settings: what introspection reads."""
+    """Names, types, keys, privileges, definitions: what introspection reads, filtered row by row."""
+    COMMON = "common"
+    """What belongs to no user's object: roles, settings, languages, databases."""
+    UNFILTERED = "unfiltered"
+    """Structure of which nothing tells whose it is."""
     VALUES = "values"
     """Stored values, beyond the rules on relations and columns: statistics, large objects."""
     STATISTICS = "statistics"
@@ -106,7 +110,7 @@ class CatalogAccess(StrEnum):
 
     @property
     def readable(self) -> bool:
-        return self is CatalogAccess.STRUCTURE
+        return self in (CatalogAccess.STRUCTURE, CatalogAccess.COMMON)
 
     @property
     def phrase(self) -> str:
@@ -117,6 +121,8 @@ class CatalogAccess(StrEnum):
 _ACCESS_PHRASES: Mapping[CatalogAccess, str] = MappingProxyType(
     {
         CatalogAccess.STRUCTURE: "shows names, types and definitions",
+        CatalogAccess.COMMON: "shows what belongs to the whole server or database",
+        CatalogAccess.UNFILTERED: "shows names whatever the policy hides",
         CatalogAccess.VALUES: "holds stored values of any table",
         CatalogAccess.STATISTICS: "shows the activity of every table",
         CatalogAccess.SESSIONS: "shows sessions and what they run",

@@ -14,10 +14,19 @@ from typing import Any, NamedTuple
 from policy.advisor import conjuncts
 from policy.catalog_names import CatalogNames
 from policy.facts import QueryString
+from policy.filtered import Rewritten, rewrite
 from policy.model import DANGER, Halt, Mode, Policy, RepairTerms, RuleLevel, StatementClass, Violation
 from policy.names import Names
 from policy.parse import canonical
-from policy.rules import BY_NAME, PRECEDENCE, RULES, STRING_RULES, RulePage, not_understood
+from policy.rules import (
+    BY_NAME,
+    PRECEDENCE,
+    RULES,
+    STRING_RULES,
+    RulePage,
+    not_understood,
+    relation_not_allowed,
+)
 from policy.rules.naming import display_name
 from policy.temporary import alters
 
@@ -53,7 +62,8 @@ class RuleAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The very bytes that were inspected may go on. ``warnings`` become NOTICEs.
+    """The statement may go on: the very bytes that were inspected, or, where it reads filtered catalogs,
+    ``rewritten`` in their place. ``warnings`` become NOTICEs.
 
     ``observed`` holds what an enforcing policy would have refused (``mode: observe``). ``failures`` are rules
     that raised while the policy only observes.
@@ -67,6 +77,7 @@ class Allow:
     failures: tuple[RuleFailure, ...] = ()
     catalog_sha256: str | None = None
     """The snapshot that names were looked up in; None where the decision took none."""
+    rewritten: Rewritten | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +113,23 @@ def decide(policy: Policy, situation: Situation, query: QueryString) -> Decision
     warnings = tuple(v for v in violations if v.level is RuleLevel.WARN)
     cls, catalog = statement_class(query), _catalog_sha256(situation.names)
     if not rejecting:
-        return Allow(query, cls, warnings, failures=failures, catalog_sha256=catalog)
+        allowed = Allow(query, cls, warnings, failures=failures, catalog_sha256=catalog)
+        return _filtered(policy, situation.names, query, allowed)
     if policy.mode is Mode.OBSERVE:
         return Allow(query, cls, warnings, rejecting, failures, catalog)
     return replace(refuse(policy, situation.names, query, rejecting), failures=failures)
+
+
+def _filtered(policy: Policy, names: Names, query: QueryString, allowed: Allow) -> Decision:
+    """``allowed`` with what is to be forwarded, or the refusal of what cannot be filtered."""
+    try:
+        found = rewrite(query, names, policy)
+    except Exception as error:
+        refused = refuse(policy, names, query, (_failed(relation_not_allowed.NAME),))
+        return replace(refused, failures=(*allowed.failures, RuleFailure(relation_not_allowed.NAME, error)))
+    if isinstance(found, Violation):
+        return replace(refuse(policy, names, query, (found,)), failures=allowed.failures)
+    return allowed if found is None else replace(allowed, rewritten=found)
 
 
 def refuse(

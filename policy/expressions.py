@@ -22,7 +22,7 @@ Node = Mapping[str, Any]
 Key = Hashable
 """Equal for expressions that are the same but for places, a target's qualifier and casts to text."""
 
-_PLACES = frozenset(
+PLACES = frozenset(
     {"location", "list_start", "list_end", "rexpr_list_start", "rexpr_list_end", "stmt_location", "stmt_len"}
 )
 _TEXT_TYPES = frozenset({"text", "varchar"})
@@ -235,7 +235,7 @@ def key(node: Any, scope: Scope, budget: Budget) -> Key:
             if kind == "FuncCall" and _is_volatile(fields):
                 # Two calls of it are not the same value.
                 return object()
-        return tuple((name, key(value, scope, budget)) for name, value in node.items() if name not in _PLACES)
+        return tuple((name, key(value, scope, budget)) for name, value in node.items() if name not in PLACES)
     if isinstance(node, list):
         return tuple(key(item, scope, budget) for item in node)
     return node  # type: ignore[no-any-return]

@@ -23,6 +23,7 @@ stack a level: 1 MiB at the limit, within every platform's thread. What counts a
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import re
@@ -47,6 +48,9 @@ _ADVICE_STACK: Final = 2048
 _STACK_STEP: Final = 1 << 20
 _RECURSION_LIMIT: Final = 8000
 _MAX_OPERATOR_WORK: Final = 1 << 22
+
+_TOKEN_TAG: Final = 2 << 3 | 2
+"""Field 2, with its length before it."""
 
 _OPERATOR_RUN = re.compile(rb"[-+*/<>=~!@#%^&|`?]{256,}")
 _T = TypeVar("_T")
@@ -135,6 +139,20 @@ def trees(text: str) -> tuple[Tree, ...]:
         return tuple(raw["stmt"] for raw in _with_stack(_parse_tree, data, _PARSE_STACK))
     except (GrammarError, UnicodeError, RecursionError, MemoryError, RuntimeError):
         return ()
+
+
+def tokens(text: bytes) -> tuple[tuple[int, int], ...]:
+    """Where each token of ``text`` begins and ends, in bytes, as PostgreSQL's lexer cuts it; no comments.
+
+    () where it cannot be cut: a binding without the lexer, or a text that is not to be parsed either.
+    """
+    try:
+        if _guard(text, DEFAULT_MAX_BYTES) is not None:
+            return ()
+        spans = _with_stack(_scan, text, _PARSE_STACK)
+    except (GrammarError, UnicodeError, MemoryError, RuntimeError, ValueError):
+        return ()
+    return tuple(span for span in spans if text[span[0] : span[0] + 2] not in (b"--", b"/*"))
 
 
 def _unreadable_bytes(text: bytes | str, error: UnicodeError) -> QueryString:
@@ -274,9 +292,17 @@ class _Libpg:
         finally:
             self._lib.pg_query_free_normalize_result(result)
 
+    def scan(self, data: bytes) -> list[tuple[int, int]]:
+        result = self._lib.pg_query_scan(data)
+        try:
+            _raise_error(result)
+            return _spans(ctypes.string_at(result.pbuf.data, result.pbuf.len))
+        finally:
+            self._lib.pg_query_free_scan_result(result)
+
 
 class _Pgparse:
-    """The fallback binding: the same tree from PostgreSQL 17's grammar, and no deparse."""
+    """The fallback binding: the same tree from PostgreSQL 17's grammar, no deparse and no lexer."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -286,6 +312,9 @@ class _Pgparse:
 
     def deparse(self, data: bytes) -> str | None:  # noqa: ARG002
         return None
+
+    def scan(self, data: bytes) -> list[tuple[int, int]]:  # noqa: ARG002
+        return []
 
     def fingerprint(self, data: bytes) -> str | None:
         return str(self._call(self._module.fingerprint, data))
@@ -298,6 +327,37 @@ class _Pgparse:
             return function(data.decode())
         except self._module.PGQueryError as error:
             raise GrammarError(error.message, error.position or None) from None
+
+
+def _spans(message: bytes) -> list[tuple[int, int]]:
+    """The tokens of libpg_query's ScanResult: ``version = 1; repeated ScanToken tokens = 2``.
+
+    A token has ``start = 1; end = 2; token = 4; keyword_kind = 5``, all varints, left out where they are 0.
+    """
+    spans: list[tuple[int, int]] = []
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        value, at = _varint(message, at)
+        if tag != _TOKEN_TAG:
+            continue
+        end, fields = at + value, {1: 0, 2: 0}
+        while at < end:
+            tag, at = _varint(message, at)
+            fields[tag >> 3], at = _varint(message, at)
+        spans.append((fields[1], fields[2]))
+    return spans
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
 
 
 def _raise_error(result: Any) -> None:
@@ -325,6 +385,10 @@ _binding = _load_binding()
 
 def _parse_tree(data: bytes) -> list[Tree]:
     return _binding.parse_tree(data)
+
+
+def _scan(data: bytes) -> list[tuple[int, int]]:
+    return _binding.scan(data)
 
 
 def _deparse(data: bytes) -> str | None:

@@ -15,9 +15,11 @@ from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, SessionNames
 from policy.cost import Question, judge, question
 from policy.decision import Allow, Decision, RuleFailure, refuse
+from policy.driver_lookups import is_driver_lookup
 from policy.facts import Facts
 from policy.model import Mode, Policy
 from policy.names import Names
+from policy.parse import parse
 from policy.plan import NoPlanError, Plan
 from policy.rules import unpriceable
 
@@ -58,7 +60,7 @@ def priceable(decision: Decision, policy: Policy, names: SessionNames) -> tuple[
     """
     if not isinstance(decision, Allow) or policy.mode is Mode.OBSERVE:
         return decision, None
-    statements = decision.query.statements
+    statements = _run(decision)
     catalog = catalog_of(names)
     questions = [
         asked for facts in statements if (asked := question(facts, policy, names, catalog)) is not None
@@ -72,6 +74,14 @@ def priceable(decision: Decision, policy: Policy, names: SessionNames) -> tuple[
     if warnings:
         decision = replace(decision, warnings=decision.warnings + warnings)
     return decision, next((asked for asked in questions if asked.text is not None), None)
+
+
+def _run(decision: Allow) -> tuple[Facts, ...]:
+    """What runs: of filtered catalogs, the statement that is put in the place of the agent's."""
+    statements = decision.query.statements
+    if decision.rewritten is None or all(is_driver_lookup(facts) for facts in statements):
+        return statements
+    return parse(decision.rewritten.text).statements
 
 
 async def settle(

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from policy.decision import Allow, Decision, Reject
+from policy.decision import Allow, Decision, Reject, statement_class
 from policy.facts import QueryString, SessionAction, SessionRef
+from policy.filtered_parameters import named_parameters
 from policy.model import RepairTerms, StatementClass, Violation
 from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError, Unanswered
 from proxy.effects import AuditEntry
@@ -156,7 +157,7 @@ class AgentSide:
         self._c.names.next_segment()
         if ruling.copies:
             self._c.copying = reply
-        return None
+        return None if ruling.forward is None else wire.simple_query(ruling.forward)
 
     def _counted(self, ruling: Ruling, portal: Portal | None = None) -> Counted | None:
         """What the result of ``ruling`` is counted by; None where no limit is set, or it cannot have rows."""
@@ -223,6 +224,8 @@ class AgentSide:
 
     def _settle_parse(self, message: frontend.Parse, ruling: Ruling) -> bytes | None:
         name = message.name
+        if ruling.allowed:
+            ruling = self._check_types(message, ruling)
         if not ruling.allowed:
             refused = Reply(Owed.PARSE, name=name, rejection=self._c.rejection(ruling, "extended"))
             if self._c.replies.owe(refused) and not name:
@@ -232,7 +235,14 @@ class AgentSide:
         reply = Reply(Owed.PARSE, ruling=ruling, name=name, notice=ruling.notice)
         if self._c.replies.owe(reply):
             reply.changes = (self._c.names.prepare(name, Prepared(ruling, message.types)),)
-        return None
+        return None if ruling.forward is None else wire.parse_message(name, ruling.forward, message.types)
+
+    def _check_types(self, message: frontend.Parse, ruling: Ruling) -> Ruling:
+        """A parameter of a type that names objects would name any, whatever the text says of it."""
+        violation = named_parameters(message.types, self._c.gate.policy)
+        if violation is None:
+            return ruling
+        return self._objection(violation, StatementClass.PREPARE, ruling.decision.query)
 
     def _on_bind(self, data: bytes, body: int, end: int) -> bytes | None:
         self._c.pipeline_open = True
@@ -247,12 +257,31 @@ class AgentSide:
             self._await_sync_point()
         types = prepared.types
         fresh = self._again(prepared.ruling)
+        if fresh is not None and fresh.allowed and fresh.sent != prepared.ruling.sent:
+            fresh = self._outdated(fresh)
         if self._c.limited is not None and not self._binds_at_once(fresh, types):
             self._c.await_result()
         if fresh is None:
             text = prepared.ruling.text
-            return self._hold(data, end, text, lambda late: self._settle_bind(message, types, late))
+            return self._hold(data, end, text, lambda late: self._settle_late(message, prepared, late))
         return self._settle_bind(message, types, fresh)
+
+    def _settle_late(self, message: frontend.Bind, prepared: Prepared, ruling: Ruling) -> bytes | None:
+        if ruling.allowed and ruling.sent != prepared.ruling.sent:
+            ruling = self._outdated(ruling)
+        return self._settle_bind(message, prepared.types, ruling)
+
+    def _outdated(self, ruling: Ruling) -> Ruling:
+        """What was prepared shows of the catalogs what the policy showed of the schema as it was. Drivers
+        take this SQLSTATE for what PostgreSQL means by it, and prepare the statement anew."""
+        violation = Violation(
+            "relation-not-allowed",
+            "The schema has changed since this was prepared: cached plan must not change result type",
+            "Prepare the statement again.",
+            sqlstate="0A000",
+        )
+        query = ruling.decision.query
+        return self._objection(violation, statement_class(query), query)
 
     def _settle_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes | None:
         ruling = self._check_executes(ruling)
@@ -469,6 +498,8 @@ class AgentSide:
             inner = prepared.ruling
             if inner.names != self._c.scope:
                 inner = self._rule(inner.text) or self._c.gate.rule_slowly(inner.text, self._c.scope)
+                if inner.allowed and inner.sent != prepared.ruling.sent:
+                    inner = self._outdated(inner)
                 if not inner.allowed:
                     return inner
         return ruling

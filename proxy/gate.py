@@ -17,7 +17,7 @@ import structlog
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, SessionNames, UnreadCatalog
 from policy.cost import is_look_up, judge
-from policy.decision import Decision, Reject, Situation, decide, refuse
+from policy.decision import Allow, Decision, Reject, Situation, decide, refuse
 from policy.engine_errors import enrich
 from policy.ledger import Ledger, MemoryLedger
 from policy.lifting import spans
@@ -108,7 +108,9 @@ class Gate:
         ``fields`` are by the names of ``wire.backend``; ``turns_left`` are the repairs that the error leaves.
         """
         query, names = ruling.decision.query, ruling.names
-        return enrich(fields, query, names, self.policy, turns_left=turns_left, error_id=error_id)
+        placed = _placed(fields, ruling.decision)
+        told = enrich(placed, query, names, self.policy, turns_left=turns_left, error_id=error_id)
+        return told if told is not None or placed is fields else placed
 
     def cache(self, names: SessionNames) -> Rulings:
         """The rulings known under ``names``: a session looks there first."""
@@ -224,6 +226,15 @@ class Gate:
         """The refusal of the statement of ``ruling`` that ``violations`` make."""
         decision = refuse(self.policy, ruling.names, ruling.decision.query, violations, cost)
         return Ruling(decision, self.policy, ruling.text, ruling.names)
+
+
+def _placed(fields: Mapping[str, str], decision: Decision) -> Mapping[str, str]:
+    """``fields`` of an error with the position it has in the statement as the agent sent it."""
+    rewritten = decision.rewritten if isinstance(decision, Allow) else None
+    position = fields.get("position", "")
+    if rewritten is None or not position.isdecimal():
+        return fields
+    return {**fields, "position": str(rewritten.position(int(position)))}
 
 
 class Priced(NamedTuple):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from policy.model import Access, Limits, Mode, Policy, Violation
+from policy.model import Access, Catalogs, Limits, Mode, Policy, Violation
 from policy.settings import judge_setting
 from proxy import backend, scram
 from proxy.agents import AgentConfig, BackendPassword, CertificateAuth, FileAuth, ScramAuth, TrustLoopback
@@ -376,6 +376,9 @@ def pins(policy: Policy) -> dict[str, str]:
         return pinned
     if policy.access is Access.READ_ONLY:
         pinned["default_transaction_read_only"] = "on"
+    if policy.relations.catalogs is Catalogs.FILTERED:
+        # The conditions of the filter are many and run once: compiling them was measured at 20 s.
+        pinned["jit"] = "off"
     limits = {name: read(policy.limits) for name, read in _TIME_LIMITS.items()}
     return pinned | {name: str(limit) for name, limit in limits.items() if limit is not None}
 

@@ -64,7 +64,8 @@ class Ruling:
     that it puts the path back to its start, ``ends`` that it ends a transaction or a part of one, which may
     bring an earlier path back. ``priced`` says that there is a ``question`` to ask about its price, ``count``
     what to ask about the rows it would write; ``prices`` are those that hold whatever values are bound, by
-    the types of the parameters. ``running`` is what it does to rows.
+    the types of the parameters. ``running`` is what it does to rows. ``forward`` is what goes to the server
+    in the place of ``text``, None where that is ``text`` itself.
     """
 
     __slots__ = (
@@ -79,6 +80,7 @@ class Ruling:
         "doubtful",
         "ends",
         "executes",
+        "forward",
         "names",
         "notice",
         "paths",
@@ -108,6 +110,8 @@ class Ruling:
         facts = decision.query.statements
         self.decision = decision
         self.allowed = isinstance(decision, Allow)
+        rewritten = decision.rewritten if isinstance(decision, Allow) else None
+        self.forward: bytes | None = None if rewritten is None else rewritten.text.encode()
         self.doubtful = isinstance(decision, Reject) and any(map(_rests_on_absence, decision.violations))
         self.notice = _notices(decision, policy)
         self.statements = len(facts)
@@ -132,6 +136,11 @@ class Ruling:
         self.ends = any(ref.kind in _ENDING for f in facts for ref in f.transactions)
         changes_path = self.paths or self.resets_path or self.ends
         self.plain = not (self.actions or self.executes or changes_path or self.alters)
+
+    @property
+    def sent(self) -> bytes:
+        """What the server is sent of it."""
+        return self.text if self.forward is None else self.forward
 
     @property
     def question(self) -> Question | None:
@@ -159,6 +168,7 @@ class LiftedRuling(Ruling):
         self.count = like.count
         self.prices = like.prices if keyed else {}
         self.allowed = like.allowed
+        self.forward = None
         self.doubtful = like.doubtful
         self.notice = like.notice
         self.statements = like.statements

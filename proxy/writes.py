@@ -72,7 +72,7 @@ class HeldWrite:
         self._owe(Owed.BIND)
         self._owe(Owed.DESCRIBE)
         opening = (
-            wire.parse_message(b"", self._ruling.text)
+            wire.parse_message(b"", self._ruling.sent)
             + wire.bind_message(b"", b"")
             + wire.describe_portal(b"")
         )

@@ -19,8 +19,9 @@ Allowed
 Settings
     ``relations: {allow, deny, catalogs: off | filtered | on, views: expand | own}``; deny wins. ``views:
     own`` judges a view by its own name alone; partitions and inheritance children are read with the table
-    above them and need no entry. ``filtered`` opens the catalogs that tell names, types and keys, none that
-    hold values, statements or secrets. A pattern opens a system schema only if it names it:
+    above them and need no entry. ``filtered`` opens the catalogs that tell names, types and keys, and of them
+    the rows of what the policy shows; none that hold values, statements or secrets, and no view over
+    catalogs. A pattern opens a system schema only if it names it:
     ``pg_catalog.pg_class`` does, ``*.*`` does not.
 """
 
@@ -29,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from policy.builtin import SYSTEM_SCHEMAS, catalog_relation
+from policy.builtin import SYSTEM_SCHEMAS, CatalogAccess, catalog_relation
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, UnreadCatalog
 from policy.catalog_values import ColumnId, Relation, RelationKind, RuleEvent
@@ -146,7 +147,7 @@ def _through(ref: RelationRef, name: QualifiedName, catalog: Catalog, policy: Po
         message = f"Relation {name} is read with a part of it that policy {policy.name} denies"
         hint = f"Read ONLY {name}, or a part of it that is allowed."
         return _violation(ref, name, message, hint, _deciding_line(below, policy))
-    if policy.relations.views is Views.OWN:
+    if policy.relations.views is Views.OWN or name.schema in SYSTEM_SCHEMAS:
         return None
     reached = {QualifiedName(r.schema, r.relation) for r in reads_through(ref, relation, catalog)} - {name}
     refused = sorted(other for other in reached if not _may_be_reached(other, catalog, policy))
@@ -181,19 +182,23 @@ def _may_be_reached(name: QualifiedName, catalog: Catalog, policy: Policy) -> bo
         return not _is_denied(name, policy)
     if relation is not None and _denied_below(relation, catalog, policy):
         return False
-    return is_allowed(name, policy)
+    return is_allowed(name, policy) and not _is_filtered(name, policy)
+
+
+def _is_filtered(name: QualifiedName, policy: Policy) -> bool:
+    """Whether the catalog ``name`` is shown in part alone: a view over it would show the rest."""
+    filtered = policy.relations.catalogs is Catalogs.FILTERED and not is_opened_by_name(name, policy)
+    return filtered and catalog_relation(*name) is CatalogAccess.STRUCTURE
 
 
 def _is_denied(name: QualifiedName, policy: Policy) -> bool:
     return any(pattern.matches(*name) for pattern in policy.relations.deny)
 
 
-def is_open(name: QualifiedName, catalog: Catalog, policy: Policy) -> bool:
-    """Whether an agent may read ``name``, with all that stands behind it."""
-    return (
-        is_allowed(name, policy)
-        and _through(RelationRef(name.name, name.schema), name, catalog, policy) is None
-    )
+def is_open(name: QualifiedName, catalog: Catalog, policy: Policy, *, only: bool = False) -> bool:
+    """Whether an agent may read ``name``, with all that stands behind it; with ``only``, less its parts."""
+    ref = RelationRef(name.name, name.schema, only=only)
+    return is_allowed(name, policy) and _through(ref, name, catalog, policy) is None
 
 
 # What the policy says of a name ----------------------------------------------------------------------------
@@ -211,7 +216,7 @@ def is_allowed(name: QualifiedName, policy: Policy) -> bool:
         return False
     if not _is_system(name.schema):
         return any(pattern.matches(*name) for pattern in rules.allow)
-    if any(_names_system_schema(pattern) and pattern.matches(*name) for pattern in rules.allow):
+    if is_opened_by_name(name, policy):
         return True
     if name.schema not in SYSTEM_SCHEMAS or rules.catalogs is Catalogs.OFF:
         return False
@@ -219,6 +224,12 @@ def is_allowed(name: QualifiedName, policy: Policy) -> bool:
         return True
     access = catalog_relation(*name)
     return access is not None and access.readable
+
+
+def is_opened_by_name(name: QualifiedName, policy: Policy) -> bool:
+    """Whether a pattern opens the catalog ``name``, all of it, whatever ``catalogs`` says."""
+    allow = policy.relations.allow
+    return any(_names_system_schema(pattern) and pattern.matches(*name) for pattern in allow)
 
 
 def _is_system(schema: str) -> bool:

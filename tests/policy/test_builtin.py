@@ -212,8 +212,8 @@ def test_numbers_of_arguments(name: str, accepted: list[int], refused: list[int]
         ("pg_catalog", "pg_attribute", CatalogAccess.STRUCTURE),
         ("pg_catalog", "pg_proc", CatalogAccess.STRUCTURE),
         ("pg_catalog", "pg_views", CatalogAccess.STRUCTURE),
-        ("pg_catalog", "pg_settings", CatalogAccess.STRUCTURE),
-        ("pg_catalog", "pg_roles", CatalogAccess.STRUCTURE),
+        ("pg_catalog", "pg_settings", CatalogAccess.COMMON),
+        ("pg_catalog", "pg_roles", CatalogAccess.COMMON),
         ("pg_catalog", "pg_authid", CatalogAccess.SECRETS),
         ("pg_catalog", "pg_shadow", CatalogAccess.SECRETS),
         ("pg_catalog", "pg_user_mappings", CatalogAccess.SECRETS),
@@ -245,7 +245,10 @@ def test_catalog_access(schema: str, name: str, access: CatalogAccess | None) ->
 
 
 def test_only_structure_is_readable() -> None:
-    assert [access for access in CatalogAccess if access.readable] == [CatalogAccess.STRUCTURE]
+    assert [access for access in CatalogAccess if access.readable] == [
+        CatalogAccess.STRUCTURE,
+        CatalogAccess.COMMON,
+    ]
     assert len({access.phrase for access in CatalogAccess}) == len(CatalogAccess)
 
 
