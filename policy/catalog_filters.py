@@ -14,6 +14,7 @@ Knows no statement and no policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -399,6 +400,7 @@ def needs_columns(name: QualifiedName) -> bool:
     return name in MASKS or name == (PG_CATALOG, "pg_sequences")
 
 
+@lru_cache(maxsize=512)
 def select(name: QualifiedName, columns: tuple[Column, ...], v: Visibility, system: frozenset[str]) -> str:
     """The query that stands in the place of the catalog: its rows that are shown, its columns in order.
 

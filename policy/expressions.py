@@ -109,7 +109,7 @@ def kind_of(node: Node) -> tuple[str, Mapping[str, Any]]:
 def bare(node: Any) -> Any:
     """``node`` without places in the text: equal for trees that say the same."""
     if isinstance(node, Mapping):
-        return {name: bare(value) for name, value in node.items() if name not in _PLACES}
+        return {name: bare(value) for name, value in node.items() if name not in PLACES}
     return [bare(item) for item in node] if isinstance(node, list | tuple) else node
 
 

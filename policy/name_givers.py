@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -77,6 +78,7 @@ HOLE: Final = "pgturnstile_hole"
 """The column reference that stands for the value looked up, in ``look_up``'s text."""
 
 
+@lru_cache(maxsize=512)
 def look_up(thing: Thing, v: Visibility, label: str, *, named: bool = False) -> tuple[str, str]:
     """What to put before and behind an expression to make it the OID of the ``thing`` it stands for.
 

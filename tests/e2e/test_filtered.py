@@ -1,0 +1,371 @@
+"""``catalogs: filtered`` through real clients: what is hidden is as if it were not there.
+
+The oracle is a database where it is not: the same schema without the hidden parts, asked directly.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy
+
+from tests.support.hidden_schema import HIDDEN, POLICY, PREFIX, SHOWN
+from tests.support.postgres import Database, Server
+from tests.support.proxy import RunningProxy, run_proxy
+
+GRANTS = """
+GRANT USAGE ON SCHEMA public, reporting TO shop_app;
+GRANT ALL ON ALL TABLES IN SCHEMA public, reporting TO shop_app;
+"""
+TOO_LOOSE = (
+    "GRANT USAGE ON SCHEMA zzvault TO shop_app; GRANT ALL ON ALL TABLES IN SCHEMA zzvault TO shop_app;"
+)
+COMMANDS = (  # noqa: SIM905  # as psql's own -c takes them, one beside the other
+    r"\d;\dt;\dv;\dm;\di;\ds;\dE;\d clients;\d bills;\d staff;\d rich;\d reporting.days;"
+    r"\d reporting.days_2024;"
+    r"\d+ clients;\d+ bills;\d+ staff;\d+ rich;\d+ reporting.days;\d bills_client;\d clients_id_seq;\dn;\dn+;"
+    r"\df;\df reporting.*;\dT;\dT+ mood;\da;\dA+;\dAo;\dAp;\dc;\dC;\dd;\ddp;\dD;\do;\dp;\dP;\dRp;\dx;\dX;\dy;"
+    r"\du;\d zzkeys;\d zz*;\d *keys;\sv rich"
+).split(";")
+
+
+@pytest.fixture(scope="module")
+def both(
+    postgres: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[RunningProxy, Database]]:
+    """The proxy before a database with hidden parts, and a database without them."""
+    folder = tmp_path_factory.mktemp("filtered")
+    with postgres.database("template0") as bare, postgres.database("template0") as full:
+        bare.execute(SHOWN + GRANTS)
+        full.execute(SHOWN + HIDDEN + GRANTS + TOO_LOOSE)
+        with run_proxy(full, folder, {"shown": POLICY}) as running:
+            yield running, bare
+
+
+@pytest.fixture
+def agent(both: tuple[RunningProxy, Database]) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(**both[0].parameters("shown"), autocommit=True) as connection:
+        yield connection
+
+
+def _direct(bare: Database) -> dict[str, Any]:
+    return dict(psycopg.conninfo.conninfo_to_dict(bare.dsn("shop_app")))
+
+
+def _psql(parameters: dict[str, Any], commands: list[str]) -> list[str]:
+    asked = [
+        part
+        for number, command in enumerate(commands)
+        for part in ("-c", rf"\echo <<{number}>>", "-c", command)
+    ]
+    env = {
+        **os.environ,
+        "PGHOST": str(parameters["host"]),
+        "PGPORT": str(parameters["port"]),
+        "PGUSER": parameters["user"],
+        "PGDATABASE": parameters["dbname"],
+        "PGPASSWORD": parameters.get("password") or "",
+    }
+    done = subprocess.run(
+        [str(shutil.which("psql")), "-X", "-A", *asked],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    return [_plain(part) for part in re.split(r"<<\d+>>\n", done.stdout)[1:]]
+
+
+def _plain(shown: str) -> str:
+    """Less what differs between any two databases: numbers that the server gives, and sizes."""
+    return re.sub(r"test_\d+|\b1[6-9]\d{3}\b|\d+ (bytes|kB)", "N", shown)
+
+
+@pytest.mark.skipif(shutil.which("psql") is None, reason="needs psql")
+def test_psql_shows_what_it_would_without_the_hidden_parts(both: tuple[RunningProxy, Database]) -> None:
+    proxy, bare = both
+    told = _psql(proxy.parameters("shown"), COMMANDS)
+    wanted = _psql(_direct(bare), COMMANDS)
+    assert len(told) == len(COMMANDS)
+    for command, shown, expected in zip(COMMANDS, told, wanted, strict=True):
+        assert shown == expected, command
+
+
+def _reflected(parameters: dict[str, Any], driver: str) -> list[str]:
+    url = sqlalchemy.URL.create(
+        f"postgresql+{driver}",
+        parameters["user"],
+        parameters.get("password"),
+        parameters["host"],
+        int(parameters["port"]),
+        parameters["dbname"],
+    )
+    engine = sqlalchemy.create_engine(url)
+    told: list[str] = []
+    with engine.connect() as connection:
+        inspector = sqlalchemy.inspect(connection)
+        told.append(str(sorted(inspector.get_schema_names())))
+        for schema in ("public", "reporting"):
+            views = sorted(inspector.get_view_names(schema))
+            told += [str(views), str(sorted(inspector.get_sequence_names(schema)))]
+            told += [str(inspector.get_view_definition(view, schema)) for view in views]
+            for table in [*sorted(inspector.get_table_names(schema)), *views]:
+                told += [
+                    f"{table} {ask(table, schema)}"
+                    for ask in (
+                        inspector.get_columns,
+                        inspector.get_pk_constraint,
+                        inspector.get_foreign_keys,
+                        inspector.get_indexes,
+                        inspector.get_check_constraints,
+                        inspector.get_table_comment,
+                    )
+                ]
+        told.append(str(inspector.get_enums("*")))  # type: ignore[attr-defined]
+    engine.dispose()
+    return told
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_sqlalchemy_reflects_what_it_would_without_the_hidden_parts(
+    both: tuple[RunningProxy, Database], driver: str
+) -> None:
+    proxy, bare = both
+    assert _reflected(proxy.parameters("shown"), driver) == _reflected(_direct(bare), driver)
+
+
+LOOK_UPS = (
+    # Django's get_table_list and get_constraints.
+    """SELECT c.relname, CASE WHEN c.relispartition THEN 'p' WHEN c.relkind IN ('m', 'v') THEN 'v'
+       ELSE 't' END,
+       obj_description(c.oid, 'pg_class') FROM pg_catalog.pg_class c
+       LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+       WHERE c.relkind IN ('f', 'm', 'p', 'r', 'v') AND n.nspname NOT IN ('pg_catalog', 'pg_toast')
+       AND pg_catalog.pg_table_is_visible(c.oid) ORDER BY 1""",
+    """SELECT c.conname, array(SELECT attname FROM unnest(c.conkey) WITH ORDINALITY cols(colid, arridx)
+       JOIN pg_attribute AS ca ON cols.colid = ca.attnum WHERE ca.attrelid = c.conrelid ORDER BY cols.arridx),
+       c.contype, (SELECT fkc.relname || '.' || fka.attname FROM pg_attribute AS fka
+       JOIN pg_class AS fkc ON fka.attrelid = fkc.oid
+       WHERE fka.attrelid = c.confrelid AND fka.attnum = c.confkey[1]), cl.reloptions
+       FROM pg_constraint AS c JOIN pg_class AS cl ON c.conrelid = cl.oid
+       WHERE pg_catalog.pg_table_is_visible(cl.oid) AND cl.relname NOT LIKE 'pg%' ORDER BY 1""",
+    # JDBC's getTables, getColumns and getPrimaryKeys.
+    """SELECT n.nspname AS TABLE_SCHEM, c.relname AS TABLE_NAME, d.description AS REMARKS
+       FROM pg_catalog.pg_namespace n, pg_catalog.pg_class c
+       LEFT JOIN pg_catalog.pg_description d ON (c.oid = d.objoid AND d.objsubid = 0
+       AND d.classoid = 'pg_class'::regclass)
+       WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'p', 'v') AND n.nspname !~ '^pg_' ORDER BY 1, 2""",
+    """SELECT * FROM (SELECT n.nspname, c.relname, a.attname, a.attnotnull, a.atttypmod,
+       row_number() OVER (PARTITION BY a.attrelid ORDER BY a.attnum) AS attnum,
+       pg_catalog.pg_get_expr(def.adbin, def.adrelid) AS adsrc, dsc.description, t.typtype
+       FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_class c ON (c.relnamespace = n.oid)
+       JOIN pg_catalog.pg_attribute a ON (a.attrelid = c.oid)
+       JOIN pg_catalog.pg_type t ON (a.atttypid = t.oid)
+       LEFT JOIN pg_catalog.pg_attrdef def ON (a.attrelid = def.adrelid AND a.attnum = def.adnum)
+       LEFT JOIN pg_catalog.pg_description dsc ON (c.oid = dsc.objoid AND a.attnum = dsc.objsubid)
+       WHERE c.relkind IN ('r', 'p', 'v') AND a.attnum > 0 AND NOT a.attisdropped AND n.nspname = 'public') c
+       ORDER BY relname, attnum""",
+    """SELECT result.table_name, result.column_name
+       FROM (SELECT ct.relname AS table_name, a.attname AS column_name,
+       (information_schema._pg_expandarray(i.indkey)).n AS key_seq, a.attnum,
+       (information_schema._pg_expandarray(i.indkey)).x AS key
+       FROM pg_catalog.pg_class ct JOIN pg_catalog.pg_attribute a ON (ct.oid = a.attrelid)
+       JOIN pg_catalog.pg_index i ON (a.attrelid = i.indrelid) WHERE i.indisprimary) result
+       WHERE result.attnum = result.key AND result.table_name !~ '^pg_' ORDER BY 1, 2""",
+    # What agents and their tools write by hand.
+    "SELECT table_schema, table_name, table_type FROM information_schema.tables ORDER BY 1, 2",
+    """SELECT table_name, column_name, data_type, is_nullable, column_default, udt_name
+       FROM information_schema.columns WHERE table_schema NOT IN ('pg_catalog', 'information_schema')
+       ORDER BY table_name, ordinal_position""",
+    """SELECT tc.table_name, tc.constraint_name, kcu.column_name, ccu.table_name
+       FROM information_schema.table_constraints AS tc
+       JOIN information_schema.key_column_usage AS kcu ON tc.constraint_name = kcu.constraint_name
+       JOIN information_schema.constraint_column_usage AS ccu ON ccu.constraint_name = tc.constraint_name
+       WHERE tc.table_schema = 'public' ORDER BY 1, 2, 3, 4""",
+    "SELECT schemaname, tablename, indexname, indexdef FROM pg_indexes "
+    "WHERE schemaname = 'public' ORDER BY 3",
+    "SELECT conrelid::regclass, conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype <> 'n' "
+    "AND connamespace = 'public'::regnamespace ORDER BY 2",
+    "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid "
+    "AND a.attnum = ANY(i.indkey) WHERE i.indrelid = 'staff'::regclass AND i.indisprimary",
+    "SELECT schema_name FROM information_schema.schemata ORDER BY 1",
+    "SELECT viewname, definition FROM pg_views WHERE schemaname = 'public' ORDER BY 1",
+    "SELECT t.typname, e.enumlabel FROM pg_type t JOIN pg_enum e ON e.enumtypid = t.oid ORDER BY 1, 2",
+    "SELECT count(*) FROM pg_proc",
+    "SELECT count(*) FROM pg_operator",
+)
+
+
+@pytest.mark.parametrize("sql", LOOK_UPS)
+def test_look_ups_find_what_they_would_without_the_hidden_parts(
+    both: tuple[RunningProxy, Database], agent: psycopg.Connection[Any], sql: str
+) -> None:
+    assert agent.execute(sql.encode()).fetchall() == both[1].execute(sql, "shop_app")
+
+
+def _numbers(proxy: RunningProxy) -> dict[str, int]:
+    (row,) = proxy.database.execute(
+        "SELECT 'zzkeys'::regclass::oid::int,"
+        " 'zzkeys_token'::regclass::oid::int, 'zzview'::regclass::oid::int,"
+        " 'zzfunction'::regproc::oid::int, 'zzkeys'::regtype::oid::int, 'zzvault'::regnamespace::oid::int,"
+        " (SELECT oid::int FROM pg_constraint"
+        " WHERE conname = 'zztoken_long' AND conrelid = 'zzkeys'::regclass),"
+        " (SELECT oid::int FROM pg_trigger WHERE tgname = 'zztrigger_of'), 'staff'::regclass::oid::int,"
+        " (SELECT attnum FROM pg_attribute WHERE attname = 'zzpay' AND attrelid = 'staff'::regclass)::int"
+    )
+    names = ("t", "index", "view", "function", "type", "schema", "constraint", "trigger", "staff", "pay")
+    return dict(zip(names, row, strict=True))
+
+
+PROBES = (
+    "SELECT {t}::regclass",
+    "SELECT ({t})::oid::regclass::text",
+    "SELECT CAST({t} AS regclass)",
+    "SELECT pg_catalog.regclass '{t}'",
+    "SELECT regclass({t})",
+    "SELECT '{t}'::regclass",
+    "SELECT ('public.zz' || 'keys')::regclass",
+    "SELECT to_regclass('public.zz' || 'keys')",
+    "SELECT oid::regclass FROM generate_series({t} - 90, {t} + 90) AS oid",
+    "SELECT COALESCE(NULL::regclass, {t})",
+    "SELECT 'clients'::regclass UNION ALL SELECT {t}",
+    "SELECT CASE WHEN false THEN 'clients'::regclass ELSE {t} END",
+    "SELECT ARRAY['clients'::regclass, {t}]",
+    "SELECT GREATEST('clients'::regclass, {t})",
+    "SELECT array_append(ARRAY['clients'::regclass], {t})",
+    "VALUES ('clients'::regclass), ({t})",
+    "SELECT lag('clients'::regclass, 1, {t}) OVER ()",
+    'SELECT x FROM json_to_record(\'{{"x": "{t}"}}\') AS t(x regclass)',
+    "SELECT '{{{t}}}'::regclass[]",
+    "SELECT pg_get_viewdef({view})",
+    "SELECT pg_get_viewdef('public.zz' || 'view')",
+    "SELECT pg_get_indexdef({index})",
+    "SELECT pg_get_constraintdef({constraint})",
+    "SELECT pg_get_triggerdef({trigger})",
+    "SELECT pg_get_functiondef({function})",
+    "SELECT pg_get_function_result({function}), pg_get_function_arguments({function})",
+    "SELECT {function}::regproc",
+    "SELECT {function}::regprocedure",
+    "SELECT {type}::regtype",
+    "SELECT format_type({type}, -1)",
+    "SELECT oidvectortypes('{type}'::oidvector)",
+    "SELECT pg_typeof(1) UNION ALL SELECT {type}",
+    "SELECT {schema}::regnamespace",
+    "SELECT obj_description({t}, 'pg_class')",
+    "SELECT obj_description({t})",
+    "SELECT col_description({t}, 3)",
+    "SELECT col_description({staff}, {pay})",
+    "SELECT pg_describe_object(1259, {t}, 0)",
+    "SELECT * FROM pg_identify_object(1259, {t}, 0)",
+    "SELECT has_table_privilege({t}, 'SELECT')",
+    "SELECT has_column_privilege({staff}, {pay}::int2, 'SELECT')",
+    "SELECT pg_relation_size({t})",
+    "SELECT pg_table_is_visible({t})",
+    "SELECT pg_get_expr(k.conbin, {t}) FROM pg_constraint k",
+    "SELECT pg_get_expr(k.conbin, {staff}) FROM pg_constraint k",
+    "SELECT a.x FROM pg_partition_ancestors({t}) AS a(x)",
+    "SELECT pg_partition_root({t})",
+    "SELECT relname FROM pg_class ORDER BY 1",
+    "SELECT c FROM pg_class c",
+    "SELECT row_to_json(c) FROM pg_class c",
+    "TABLE pg_class",
+    "COPY pg_class TO STDOUT",
+    "WITH c AS (SELECT * FROM pg_class) SELECT relname FROM c",
+    "SELECT (SELECT string_agg(relname, ',') FROM pg_class)",
+    "EXPLAIN SELECT * FROM pg_class",
+    "SELECT current_query() FROM pg_class",
+    "SELECT attname FROM pg_attribute",
+    "SELECT prosrc, proname FROM pg_proc",
+    "SELECT * FROM information_schema.columns",
+    "SELECT * FROM information_schema.view_table_usage",
+    "SELECT * FROM information_schema.check_constraints",
+    "SELECT * FROM information_schema.triggers",
+    "SELECT description FROM pg_description",
+    "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint",
+    "SELECT pg_get_ruledef(oid), ev_action FROM pg_rewrite",
+    "SELECT polname, pg_get_expr(polqual, polrelid) FROM pg_policy",
+    "SELECT typname FROM pg_type",
+    "SELECT nspname FROM pg_namespace",
+    "SELECT oprname, oprnamespace::regnamespace FROM pg_operator",
+    "SELECT stxname FROM pg_statistic_ext",
+    "SELECT max(r) FROM (SELECT 'clients'::regclass UNION SELECT {t}) AS t(r)",
+    "SELECT x.f FROM (SELECT typinput AS f FROM pg_type UNION ALL SELECT {function}) x",
+    "SELECT relname FROM public.z" + "zcatalog",
+)
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_no_road_leads_to_a_hidden_name(
+    both: tuple[RunningProxy, Database], agent: psycopg.Connection[Any], probe: str
+) -> None:
+    sql = probe.format(**_numbers(both[0]))
+    said = _said(agent, sql)
+    for word in re.findall(rf"{PREFIX}\w*", sql):
+        said = said.replace(word, "")
+    # The message that tells what is allowed repeats the policy's own pattern.
+    assert re.search(rf"(?<![a-z]){PREFIX}", said.replace("public.zz*", "")) is None
+
+
+def _said(agent: psycopg.Connection[Any], sql: str) -> str:
+    try:
+        cursor = agent.execute(sql.encode())
+        return str(cursor.fetchall() if cursor.description else "")
+    except psycopg.Error as error:
+        diagnostic = error.diag
+        return f"{diagnostic.message_primary} {diagnostic.message_detail} {diagnostic.message_hint}"
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "SELECT {}::regclass",
+        "SELECT to_regclass({})",
+        "SELECT count(*) FROM pg_class WHERE oid = {}::regclass",
+        "SELECT count(*) FROM pg_class WHERE oid::regclass = {}",
+        "SELECT pg_relation_size({}::text::regclass)",
+        "SELECT has_table_privilege({}::text, 'SELECT')",
+        "SELECT count(*) FROM pg_class WHERE relname = {}",
+        "SELECT count(*) FROM information_schema.tables WHERE table_name = {}",
+    ],
+)
+@pytest.mark.parametrize("binds", [True, False], ids=["bound", "computed"])
+def test_hidden_and_absent_cannot_be_told_apart(
+    agent: psycopg.Connection[Any], question: str, binds: bool
+) -> None:
+    def ask(first: str, last: str) -> object:
+        value = "%s" if binds else f"('{first}' || '{last}')"
+        try:
+            return agent.execute(
+                question.format(value).encode(), [first + last] if binds else None
+            ).fetchall()
+        except psycopg.Error as error:
+            return error.sqlstate, error.diag.message_primary
+
+    assert ask("zz", "keys") == ask("zz", "absent")
+
+
+def test_an_error_points_at_its_place_in_the_statement_as_sent(agent: psycopg.Connection[Any]) -> None:
+    sql = "SELECT c.oid::regclass FROM pg_catalog.pg_class c, pg_namespace n WHERE c.relname = n.oid"
+    with pytest.raises(psycopg.errors.UndefinedFunction) as caught:
+        agent.execute(sql)
+    assert caught.value.diag.statement_position == str(sql.rindex("=") + 1)
+
+
+def test_sql_prepare_cursors_and_copy_are_filtered_too(agent: psycopg.Connection[Any]) -> None:
+    agent.execute("PREPARE q AS SELECT relname FROM pg_class WHERE relname = $1")
+    assert agent.execute("EXECUTE q('clients')").fetchall() == [("clients",)]
+    assert agent.execute("EXECUTE q('zz' || 'keys')").fetchall() == []
+    with agent.transaction():
+        agent.execute("DECLARE k CURSOR FOR SELECT relname FROM pg_class WHERE relname LIKE '%keys'")
+        assert agent.execute("FETCH ALL k").fetchall() == []
+    with agent.cursor().copy("COPY (SELECT relname FROM pg_class WHERE relname LIKE 'z%') TO STDOUT") as copy:
+        assert list(copy) == []

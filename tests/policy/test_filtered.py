@@ -1,0 +1,183 @@
+"""``catalogs: filtered``: what is put in the place of a statement, and what is refused, without a server."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy.builtin import RELATIONS
+from policy.builtin_symbols import TYPES as BUILTIN_TYPES
+from policy.catalog_filters import FILTERS, MASKS, REG_TYPES
+from policy.decision import Allow, Decision, Situation, decide
+from policy.filtered_parameters import named_parameters
+from policy.loader import load
+from policy.name_givers import GIVERS, OPEN_TYPES, REFUSED, TYPES
+from policy.names import PathNames
+from policy.parse import parse, tokens, trees
+from policy.text_edits import Edits, UnknownSpan
+from tests.support.hidden_schema import POLICY
+
+SHOWN = load(POLICY, "shown.yaml")
+CATALOGS_ON = load(POLICY.replace("catalogs: filtered", "catalogs: on"), "on.yaml")
+OBSERVING = load(POLICY.replace("version: 1", "version: 1\nmode: observe"), "observing.yaml")
+
+
+def judged(sql: str, policy=SHOWN) -> Decision:  # type: ignore[no-untyped-def]
+    return decide(policy, Situation("agent", PathNames()), parse(sql))
+
+
+def test_every_catalog_that_is_structure_has_its_condition() -> None:
+    structure = {name for name, access in RELATIONS.items() if access == "structure"}
+    assert {str(name) for name in FILTERS} == structure
+    assert MASKS.keys() <= FILTERS.keys()
+
+
+def test_every_type_that_names_objects_is_either_open_or_looked_up() -> None:
+    assert OPEN_TYPES | TYPES.keys() == REG_TYPES
+    assert REG_TYPES & BUILTIN_TYPES
+    assert not GIVERS.keys() & REFUSED.keys()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1",
+        "SELECT name FROM clients",
+        "SELECT rolname FROM pg_roles",
+        "SELECT name, setting FROM pg_settings",
+        "WITH pg_class AS (SELECT 1 AS relname) SELECT relname FROM pg_class",
+        "SELECT 'english'::regconfig, to_tsvector('english', 'a')",
+        "SELECT amname FROM pg_catalog.pg_am",
+        "SHOW jit",
+    ],
+)
+def test_what_shows_no_object_goes_as_it_is(sql: str) -> None:
+    decision = judged(sql)
+    assert isinstance(decision, Allow)
+    assert decision.rewritten is None
+
+
+@pytest.mark.parametrize("policy", [CATALOGS_ON, OBSERVING], ids=["on", "observe"])
+def test_only_an_enforcing_policy_that_filters_rewrites(policy) -> None:  # type: ignore[no-untyped-def]
+    decision = judged("SELECT relname FROM pg_class", policy)
+    assert isinstance(decision, Allow)
+    assert decision.rewritten is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "before", "behind"),
+    [
+        ("SELECT relname FROM pg_class", "SELECT relname FROM (SELECT t.*", ') AS "pg_class"'),
+        ("SELECT c.oid FROM pg_catalog.pg_class c WHERE c.relkind = 'r'", "SELECT c.oid FROM (", "c WHERE"),
+        ('SELECT c.oid FROM "pg_catalog" . /* here */ "pg_class" AS c', "SELECT c.oid FROM (", "AS c"),
+        ("SELECT pg_catalog.pg_class.relname FROM pg_catalog.pg_class", "SELECT pg_class.relname FROM (", ""),
+        ("SELECT a, b FROM pg_class AS c(a, b)", "SELECT a, b FROM (", "AS c(a, b)"),
+        ("COPY (SELECT relname FROM pg_class) TO STDOUT", "COPY (SELECT relname FROM (", "TO STDOUT"),
+        (
+            "PREPARE p AS SELECT oid FROM pg_class WHERE relname = $1",
+            "PREPARE p AS SELECT oid FROM (",
+            "= $1",
+        ),
+        ("DECLARE k CURSOR FOR SELECT oid FROM pg_class", "DECLARE k CURSOR FOR SELECT oid FROM (", ""),
+        ("SELECT xmin, relname FROM pg_class", "SELECT xmin, relname FROM (SELECT t.*, t.xmin AS xmin", ""),
+        ("SELECT 5::regclass", "SELECT (SELECT CASE", "::pg_catalog.regclass"),
+        ("SELECT CAST(5 AS regclass)", "SELECT (SELECT CASE", "::pg_catalog.regclass"),
+        ("SELECT regclass '5'", "SELECT (SELECT CASE", "::pg_catalog.regclass"),
+        ("SELECT to_regclass($1)", "SELECT (SELECT CASE", "::pg_catalog.regclass"),
+        ("SELECT COALESCE(NULL::regclass, 5)", "SELECT COALESCE((SELECT", "::pg_catalog.text, 5)"),
+        ("SELECT 5::regclass UNION SELECT 6", "SELECT (SELECT", "::pg_catalog.text UNION SELECT 6"),
+        ("SELECT oid FROM pg_class WHERE oid = $1::regclass", "SELECT oid FROM (", "AS k)"),
+        (
+            "SELECT pg_get_viewdef(a.b + 1) FROM f(1) a(b)",
+            "SELECT pg_get_viewdef((SELECT",
+            ") FROM f(1) a(b)",
+        ),
+    ],
+)
+def test_what_is_put_in_the_place_of_a_statement(sql: str, before: str, behind: str) -> None:
+    policy = load(POLICY.replace("builtin-safe,", 'builtin-safe, "public.f",'), "shown.yaml")
+    decision = judged(sql, policy)
+    assert isinstance(decision, Allow), decision
+    assert decision.rewritten is not None
+    text = decision.rewritten.text
+    assert text.startswith(before)
+    assert behind in text
+    assert trees(text)
+
+
+@pytest.mark.parametrize(
+    ("sql", "rule", "said"),
+    [
+        ("TABLE pg_class", "relation-not-allowed", "cannot be filtered"),
+        ("SELECT relname FROM ONLY pg_class", "relation-not-allowed", "has no parts"),
+        ("SELECT relname FROM pg_class TABLESAMPLE SYSTEM (1)", "relation-not-allowed", "sampled"),
+        ("COPY pg_class TO STDOUT", "relation-not-allowed", "by SELECT alone"),
+        ("EXPLAIN SELECT relname FROM pg_class", "relation-not-allowed", "EXPLAIN"),
+        ("SELECT *, xmin FROM pg_class", "relation-not-allowed", "beside *"),
+        ("SELECT prosrc FROM pg_proc", "relation-not-allowed", "schema is known"),
+        ("SELECT objid FROM pg_shdepend", "relation-not-allowed", "not among those"),
+        ("SELECT current_query() FROM pg_class", "function-not-allowed", "current_query"),
+        ("SELECT '{5}'::pg_catalog.regtype[]", "function-not-allowed", "any object"),
+        ("SELECT x FROM json_to_record('{}') AS t(x regclass)", "function-not-allowed", "any object"),
+        ("PREPARE p(regclass) AS SELECT $1", "function-not-allowed", "any object"),
+        ("SELECT pg_describe_object(1259, 5, 0)", "function-not-allowed", "any object"),
+        ("SELECT pg_partition_root(5)", "function-not-allowed", "any object"),
+        ("SELECT obj_description(5)", "function-not-allowed", "obj_description"),
+        ("SELECT oidvectortypes('5')", "function-not-allowed", "oidvectortypes"),
+    ],
+)
+def test_what_cannot_be_filtered_is_refused(sql: str, rule: str, said: str) -> None:
+    decision = judged(sql)
+    assert not isinstance(decision, Allow)
+    assert not decision.failures
+    assert decision.violations[0].rule == rule
+    assert said in decision.violations[0].message
+    assert decision.violations[0].hint
+
+
+def test_a_place_in_what_is_forwarded_is_told_in_what_was_sent() -> None:
+    sql = "SELECT é, nope, 5::regclass FROM pg_class c WHERE nix"
+    decision = judged(sql)
+    assert isinstance(decision, Allow)
+    assert decision.rewritten is not None
+    forwarded = decision.rewritten
+    for word in ("é", "nope", "c WHERE", "nix"):
+        assert forwarded.position(forwarded.text.rindex(word) + 1) == sql.index(word) + 1
+    inside = forwarded.text.index("pg_my_temp_schema")
+    assert 1 <= forwarded.position(inside) <= len(sql)
+
+
+def test_parameters_may_not_be_declared_of_types_that_name_objects() -> None:
+    assert named_parameters((25, 2205), SHOWN) is not None
+    assert named_parameters((25, 23, 26), SHOWN) is None
+    assert named_parameters((2205,), CATALOGS_ON) is None
+    assert named_parameters((2205,), OBSERVING) is None
+
+
+@given(st.text(alphabet="ab(),:\"'$ .\né[]-*/", max_size=40))
+@settings(deadline=None)
+def test_spans_are_of_tokens_or_unknown(text: str) -> None:
+    data = text.encode()
+    cut = tokens(data)
+    assert all(0 <= start < end <= len(data) for start, end in cut)
+    assert list(cut) == sorted(cut)
+    edits = Edits(text, data, cut)
+    for start, _ in cut:
+        try:
+            spans, end = edits.arguments(start)
+        except UnknownSpan:
+            continue
+        assert all(start < first < last < end for first, last in spans)
+
+
+@given(
+    st.lists(st.sampled_from(["c.oid", "5", "$1", "(a)", "'x'", "lower(x)", "1 + 2"]), min_size=1, max_size=4)
+)
+@settings(deadline=None, max_examples=30)
+def test_a_cast_is_looked_up_whatever_stands_before_it(parts: list[str]) -> None:
+    sql = "SELECT " + ", ".join(f"({part})::regproc" for part in parts) + " FROM pg_class c"
+    decision = judged(sql)
+    assert isinstance(decision, Allow)
+    assert decision.rewritten is not None
+    assert decision.rewritten.text.count("to_regproc(") == len(parts)
