@@ -25,7 +25,7 @@ from typing import Final
 from policy.builtin import SYSTEM_SCHEMAS
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames
-from policy.catalog_values import ColumnId, Relation, RelationKind
+from policy.catalog_values import Relation, RelationKind
 from policy.model import ColumnRule, Pattern, Policy, Views
 from policy.names import QualifiedName
 from policy.rules.columns_by_catalog import HiddenColumns
@@ -411,12 +411,11 @@ class Visibility:
         return (relation for relation in content if relation.schema not in SYSTEM_SCHEMAS)
 
     def _is_shown(self, relation: Relation) -> bool:
-        if self.catalog is None or not is_open(relation.qualified, self.catalog, self._policy, only=True):
+        if self.catalog is None or self._hidden_columns is None:
             return False
-        if self._policy.relations.views is Views.OWN or self._hidden_columns is None:
-            return True
-        reached = self.catalog.reach(relation) if relation.kind in _VIEWS else frozenset[ColumnId]()
-        return not any(self._hidden_columns.rule(column) is not None for column in reached)
+        if not is_open(relation.qualified, self.catalog, self._policy, only=True):
+            return False
+        return relation.kind not in _VIEWS or self._hidden_columns.rule_on_rows(relation) is None
 
     @cached_property
     def _closed(self) -> tuple[QualifiedName, ...]:
@@ -467,15 +466,23 @@ class Visibility:
 
     @cached_property
     def _column_rules(self) -> tuple[ColumnRule, ...]:
-        """The policy's rules, and those of a table on the tables it is a part of and on its parts."""
-        inherited = [
-            ColumnRule(Pattern(relation.schema, relation.name), rule.allow, rule.deny)
-            for relation in self._users()
-            if self._hidden_columns is not None and self._policy.columns
-            for rule in self._hidden_columns.rules(relation.qualified)
-            if not rule.relation.matches(*relation.qualified)
-        ]
-        return (*self._policy.columns, *inherited)
+        """The policy's rules, and what they come to on tables that a table is a part of, on its parts, and on
+        views."""
+        return (*self._policy.columns, *(self._reaching() if self._policy.columns else ()))
+
+    def _reaching(self) -> Iterator[ColumnRule]:
+        if self._hidden_columns is None:
+            return
+        for relation in self._users():
+            pattern = Pattern(relation.schema, relation.name)
+            for rule in self._hidden_columns.rules(relation.qualified):
+                if not rule.relation.matches(*relation.qualified):
+                    yield ColumnRule(pattern, rule.allow, rule.deny)
+            if relation.kind in _VIEWS:
+                shown = self._hidden_columns.shown(relation)
+                hidden = frozenset(column.name for column in relation.columns) - frozenset(shown)
+                if hidden:
+                    yield ColumnRule(pattern, deny=hidden)
 
 
 _OF_CLASSES: Final = (

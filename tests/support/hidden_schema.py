@@ -74,7 +74,7 @@ statements: {select: allow, show: allow, set: allow, transaction: allow, cursor:
   explain: allow, copy_out: allow}
 relations:
   allow: [public.clients, "public.bills*", public.rich, public.staff, "reporting.*", "public.zz*"]
-  deny: [public.zzkeys, "public.zzbills_*"]
+  deny: [public.zzkeys, "public.zzbills_*", public.zzpaid]
   catalogs: filtered
 columns: {public.staff: {deny: [zzpay]}}
 functions: {allow: [builtin-safe, "reporting.*"]}
