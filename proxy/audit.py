@@ -33,6 +33,7 @@ import structlog
 from proxy.audit_line import ConnectionIdentity, Renderer
 from proxy.config import Statements
 from proxy.effects import AuditEntry
+from proxy.health import AuditState
 
 _GATHER_S: Final = 0.005
 """How long the writer collects before a batch: a wake-up a record would cost more than the record."""
@@ -87,6 +88,7 @@ class Audit:
         self._written = 0
         self._idle = False
         self._stalled = False
+        self._failing: str | None = None
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._progress = threading.Condition()
@@ -120,6 +122,11 @@ class Audit:
         if self._idle:
             self._idle = False
             self._wake.set()
+
+    @property
+    def state(self) -> AuditState:
+        """How it stands with the file."""
+        return AuditState(self._failing, True, self._taken - self._written, 0)
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until everything recorded so far has been handed to the operating system; False if it was not
@@ -226,6 +233,7 @@ class Audit:
                 if not failed:
                     log.error("audit write failed", path=str(self._file.path), error=error.strerror)
                 failed = True
+                self._failing = error.strerror or str(error)
             if not self._closing.wait(_RETRY_S):
                 continue
             deadline = deadline or time.monotonic() + self._patience_s
@@ -233,6 +241,7 @@ class Audit:
                 return False
             time.sleep(min(_RETRY_S, self._patience_s / 4))
         if failed:
+            self._failing = None
             log.warning("audit write recovered", path=str(self._file.path))
         return True
 

@@ -144,6 +144,11 @@ class Catalogs:
         self._watched: dict[tuple[Any, ...], WatchedCatalog] = {}
         self._endings: set[asyncio.Task[None]] = set()
 
+    @property
+    def readable(self) -> dict[str, bool]:
+        """The databases in use, and whether the schema of each can be read."""
+        return {each.database: each.current is not None for each in self._watched.values() if each.users}
+
     async def take(
         self, database: str, endpoint: Endpoint, login: CatalogLogin, *, within_s: float
     ) -> WatchedCatalog:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -44,6 +44,8 @@ ANY_AGENT = "*"
 MAX_MESSAGE_BYTES = 2**30 - 1
 """PostgreSQL itself takes no longer message (PQ_LARGE_MESSAGE_LIMIT)."""
 MAX_NAME_BYTES = 63
+MIN_TOKEN = 16
+"""Characters of the admin port's token: it is compared, not derived, so it must not be guessable."""
 
 
 class ConfigError(InvalidFileError):
@@ -111,6 +113,15 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True)
+class Admin:
+    """Where the admin port listens; ``token`` is what it asks for, never None off loopback."""
+
+    host: str = "127.0.0.1"
+    port: int = 6433
+    token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ServerLimits:
     """Times in milliseconds, sizes in bytes."""
 
@@ -119,6 +130,8 @@ class ServerLimits:
     startup_timeout_ms: int = 10_000
     message_bytes: int = 16 * 2**20
     statement_bytes: int = 2**20
+    drain_timeout_ms: int = 30_000
+    """How long a draining server waits for what is under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +144,7 @@ class Config:
     backend: Backend
     agents: Mapping[str, AgentConfig]
     audit: Audit | None = None
+    admin: Admin | None = None
     limits: ServerLimits = ServerLimits()
     catalog_login: Login | None = None
 
@@ -170,11 +184,9 @@ def read_config(text: bytes | str, source: str, folder: Path, environ: Mapping[s
 
 
 _NOT_OFFERED = "is not offered by this version"
-_SECTIONS = ("version", "listen", "backend", "agents", "catalog", "audit", "ledger", "limits")
-_SECRET_KEYS = dict.fromkeys(
-    ("password", "pass", "passwd", "secret"),
-    "a secret never stands in the file; put it in the environment and name the variable with password_env",
-)
+_SECTIONS = ("version", "listen", "backend", "agents", "catalog", "admin", "audit", "ledger", "limits")
+_NO_SECRETS = "a secret never stands in the file; put it in the environment and name the variable with "
+_SECRET_KEYS = dict.fromkeys(("password", "pass", "passwd", "secret"), _NO_SECRETS + "password_env")
 _NO_POLICY = Policy(name="", source="", sha256="")
 """Stands in while faults are collected; a configuration with a fault never leaves this module."""
 
@@ -189,8 +201,7 @@ class _Reading:
         self._asks_certificates = False
 
     def config(self, root: Place, source: str) -> Config:
-        refused = {"admin": f"the admin port {_NOT_OFFERED}; remove the key"}
-        fields = root.fields(_SECTIONS, required=("version", "backend", "agents"), refused=refused)
+        fields = root.fields(_SECTIONS, required=("version", "backend", "agents"))
         fields.maybe("version", _version)
         fields.maybe("ledger", _ledger)
         return Config(
@@ -199,6 +210,7 @@ class _Reading:
             backend=fields.get("backend", self._backend, Backend()),
             agents=MappingProxyType(fields.get("agents", self._agents, {})),
             audit=fields.maybe("audit", self._audit),
+            admin=fields.maybe("admin", self._admin),
             limits=fields.get("limits", _limits, ServerLimits()),
             catalog_login=fields.maybe("catalog", self._catalog),
         )
@@ -369,6 +381,16 @@ class _Reading:
         statements = fields.get("statements", lambda p: p.word(Statements), Statements.FULL)
         return None if path is None else Audit(path, statements)
 
+    def _admin(self, place: Place) -> Admin | None:
+        fields = place.fields(("host", "port", "token_env"), refused={"token": _NO_SECRETS + "token_env"})
+        host = fields.get("host", _listen_host, "127.0.0.1")
+        token = fields.maybe("token_env", self._from_environment)
+        if "token_env" not in fields and not _is_local(host):
+            place.fault("listens to other machines: give token_env, or an address of this machine alone")
+        if token is not None and len(token) < MIN_TOKEN:
+            fields["token_env"].fault(f"a token has at least {MIN_TOKEN} characters")
+        return Admin(host, fields.get("port", lambda p: p.integer(0, 65535), 6433), token)
+
     def _path(self, place: Place) -> Path | None:
         text = place.string()
         if text is None:
@@ -459,9 +481,8 @@ def _store(place: Place) -> str | None:
 
 
 def _limits(place: Place) -> ServerLimits:
-    fields = place.fields(
-        ("connections", "connections_per_agent", "startup_timeout", "message_bytes", "statement_bytes")
-    )
+    keys = ("connections", "connections_per_agent", "startup_timeout", "message_bytes", "statement_bytes")
+    fields = place.fields((*keys, "drain_timeout"))
     default = ServerLimits()
     limits = ServerLimits(
         connections=fields.get("connections", _count, default.connections),
@@ -471,6 +492,9 @@ def _limits(place: Place) -> ServerLimits:
         ),
         message_bytes=fields.get("message_bytes", _message_size, default.message_bytes),
         statement_bytes=fields.get("statement_bytes", _message_size, default.statement_bytes),
+        drain_timeout_ms=fields.get(
+            "drain_timeout", lambda p: p.duration_ms(0, 86_400_000), default.drain_timeout_ms
+        ),
     )
     if limits.statement_bytes > limits.message_bytes:
         key = "statement_bytes" if "statement_bytes" in fields else "message_bytes"

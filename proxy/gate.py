@@ -8,6 +8,7 @@ What is remembered (``rulings``) is kept apart by the meaning that names have al
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
@@ -33,6 +34,7 @@ from policy.rules import (
 )
 from policy.temporary import may_hold_temporary
 from proxy.catalogs import CatalogView
+from proxy.meters import GateMeter
 from proxy.ruling import Price, Ruling, error_fields
 from proxy.rulings import Rulings
 from proxy.wire.backend import decode_row, encode_notice
@@ -58,7 +60,8 @@ class Gate:
     """decide() for one policy, agent and database, with a cache in front.
 
     ``catalog`` is the database's; without one, names are taken as the text and the search path give them.
-    ``ledger`` knows the turns of repairs, of other gates and connections too.
+    ``ledger`` knows the turns of repairs, of other gates and connections too. ``meter`` counts, for other
+    gates as well.
     """
 
     def __init__(
@@ -68,8 +71,11 @@ class Gate:
         statement_bytes: int,
         catalog: CatalogView | None = None,
         ledger: Ledger | None = None,
+        *,
+        meter: GateMeter | None = None,
     ) -> None:
         self.ledger = MemoryLedger() if ledger is None else ledger
+        self.meter = GateMeter() if meter is None else meter
         self.policy = policy
         self.agent = agent
         self._statement_bytes = statement_bytes
@@ -118,7 +124,7 @@ class Gate:
         if known is None:
             self._drop_outdated(names)
             _make_room(self._caches, MAX_PATHS)
-            known = self._caches[names] = Rulings()
+            known = self._caches[names] = Rulings(lookups=self.meter.lookups)
         return known
 
     def _drop_outdated(self, names: SessionNames) -> None:
@@ -171,11 +177,14 @@ class Gate:
 
     def rule_slowly(self, text: bytes, names: SessionNames) -> Ruling:
         """The same for a text of any size, without the cache: safe to call from another thread."""
+        began = time.perf_counter()
         query = parse(text, self._statement_bytes)
         decision = decide(self.policy, Situation(self.agent, names), query)
         for failure in decision.failures:
             log.error("a rule failed and refused", rule=failure.rule, exc_info=failure.error)
-        return self._priceable(decision, text, names)
+        ruling = self._priceable(decision, text, names)
+        self.meter.judged(time.perf_counter() - began)
+        return ruling
 
     def _priceable(self, decision: Decision, text: bytes, names: SessionNames) -> Ruling:
         """The ruling on what the rules allow: what its price is to be asked by, if it has one."""

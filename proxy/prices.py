@@ -44,6 +44,8 @@ class Prices:
     def __init__(self, conversation: Conversation, agent: AgentSide) -> None:
         self._c = conversation
         self._agent = agent
+        self._asked = 0.0
+        """When the question under way was put, by the conversation's clock: there is one at a time."""
 
     def price_held(self, ruling: Ruling, types: tuple[int, ...] = ()) -> Price | None:
         """The price asked before, where no bound value can change it and it is not too old."""
@@ -191,6 +193,7 @@ class Prices:
         if self._c.waiting is None:
             self._c.waiting = Held(self._agent.this_frame())
         exchange = Exchange(done, limit_s)
+        self._asked = self._c.clock()
         for owed in asked.owed:
             self._c.replies.owe(Reply(owed, exchange=exchange))
         return asked.messages
@@ -201,9 +204,11 @@ class Prices:
         return held.frame if held is not None else DROP
 
     def _priced(self, ruling: Ruling, answer: Answer, types: tuple[int, ...]) -> Priced:
+        now = self._c.clock()
+        self._c.gate.meter.explained(now - self._asked)
         if answer.late:
             return Priced(self._c.gate.unpriced(ruling), None)
-        return self._c.gate.priced(ruling, answer.rows, types, self._c.clock())
+        return self._c.gate.priced(ruling, answer.rows, types, now)
 
     def _counted(self, ruling: Ruling, price: Price, answer: Answer) -> Ruling | None:
         """The refusal of a statement that would write more rows than it may."""

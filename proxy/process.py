@@ -8,16 +8,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import structlog
 
 from policy.diagnostics import InvalidFileError
 from proxy import compiled
 from proxy.audit import Audit
-from proxy.config import Config
+from proxy.config import Config, Statements
+from proxy.health import LastReload
 from proxy.relay import AuditSink
-from proxy.server import DRAIN_S, NoAudit, Server
+from proxy.server import NoAudit, Server
+
+if TYPE_CHECKING:
+    from proxy.overview import Overview
 
 log = structlog.get_logger("pgturnstile.server")
 
@@ -32,14 +38,28 @@ def serve(load: Callable[[], Config]) -> None:
     log.info("starting", compiled=dict(compiled.check()))
     config = load()
     with contextlib.ExitStack() as stack:
-        audit: AuditSink = NoAudit()
+        audit: Audit | None = None
         if config.audit is not None:
             audit = stack.enter_context(Audit(config.audit.path, config.audit.statements))
+        overview = _overview(config, audit)
         with asyncio.Runner(loop_factory=_event_loop()) as runner:
-            runner.run(_run(Server(config, audit), load))
+            runner.run(_run(config, load, audit or NoAudit(), overview))
 
 
-async def _run(server: Server, load: Callable[[], Config]) -> None:
+def _overview(config: Config, audit: Audit | None) -> Overview | None:
+    if config.admin is None:
+        return None
+    # Imported where it is asked for: the collector's library is megabytes that most processes never use.
+    from proxy.overview import Overview  # noqa: PLC0415
+
+    statements = Statements.FULL if config.audit is None else config.audit.statements
+    return Overview(config.admin, audit or NoAudit(), audit, statements)
+
+
+async def _run(
+    config: Config, load: Callable[[], Config], sink: AuditSink, overview: Overview | None
+) -> None:
+    server = Server(config, sink) if overview is None else Server(config, overview.sink, overview.meters)
     loop = asyncio.get_running_loop()
     asked, urged = asyncio.Event(), asyncio.Event()
 
@@ -50,12 +70,25 @@ async def _run(server: Server, load: Callable[[], Config]) -> None:
         loop.add_signal_handler(number, end)
     reloads = _Reloads(server, load)
     loop.add_signal_handler(signal.SIGHUP, reloads.ask)
+    admin = None if overview is None else overview.port(server, lambda: reloads.last)
+    if admin is not None:
+        await admin.start()
     host, port = await server.start()
     print(f"ready host={host} port={port}", flush=True)
     await asked.wait()
     reloads.stop()
-    log.info("draining", within_s=DRAIN_S)
-    draining, urging = loop.create_task(server.drain()), loop.create_task(urged.wait())
+    await _end(server, urged)
+    if admin is not None:
+        # Until here it says that the process drains.
+        admin.close()
+
+
+async def _end(server: Server, urged: asyncio.Event) -> None:
+    """Drain, or stop where that takes too long or is ``urged``."""
+    loop = asyncio.get_running_loop()
+    within_s = server.config.limits.drain_timeout_ms / 1000
+    log.info("draining", within_s=within_s)
+    draining, urging = loop.create_task(server.drain(within_s)), loop.create_task(urged.wait())
     await asyncio.wait({draining, urging}, return_when=asyncio.FIRST_COMPLETED)
     urging.cancel()
     if not draining.done():
@@ -71,6 +104,7 @@ class _Reloads:
     def __init__(self, server: Server, load: Callable[[], Config]) -> None:
         self._server = server
         self._load = load
+        self.last: LastReload | None = None
         self._asked = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -90,14 +124,17 @@ class _Reloads:
                 self._server.replace_config(after)
             except (InvalidFileError, OSError) as error:
                 log.error("reload failed; the old configuration stays", error=str(error))
+                self.last = LastReload(time.time(), str(error))
                 continue
             log.info("configuration reloaded")
-            if (before.listen.host, before.listen.port, before.audit) != (
-                after.listen.host,
-                after.listen.port,
-                after.audit,
-            ):
-                log.warning("a new listening address or audit file takes a restart")
+            self.last = LastReload(time.time(), None)
+            if _fixed(before) != _fixed(after):
+                log.warning("a new listening address, admin port or audit file takes a restart")
+
+
+def _fixed(config: Config) -> tuple[object, ...]:
+    """What a process keeps from its start to its end."""
+    return (config.listen.host, config.listen.port, config.admin, config.audit)
 
 
 def _event_loop() -> Callable[[], asyncio.AbstractEventLoop]:

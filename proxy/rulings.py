@@ -50,12 +50,29 @@ class Template:
         return LiftedRuling(self._ruling, text, keyed=self._keyed)
 
 
+class Lookups:
+    """How often a text was looked up: known as it is, known but for digits, or not known."""
+
+    __slots__ = ("exact", "lifted", "missed")
+
+    def __init__(self) -> None:
+        self.exact = 0
+        self.lifted = 0
+        self.missed = 0
+
+
 class Rulings:
-    """What is known under one meaning of names: at most ``entries`` texts, and texts of ``shapes`` shapes."""
+    """What is known under one meaning of names: at most ``entries`` texts, and texts of ``shapes`` shapes.
 
-    __slots__ = ("_entries", "_exact", "_most_shapes", "_shapes")
+    ``lookups`` counts what is looked up here and wherever else it was given to.
+    """
 
-    def __init__(self, entries: int = MAX_ENTRIES, shapes: int = MAX_SHAPES) -> None:
+    __slots__ = ("_entries", "_exact", "_lookups", "_most_shapes", "_shapes")
+
+    def __init__(
+        self, entries: int = MAX_ENTRIES, shapes: int = MAX_SHAPES, lookups: Lookups | None = None
+    ) -> None:
+        self._lookups = Lookups() if lookups is None else lookups
         self._entries = entries
         self._most_shapes = shapes
         self._exact: dict[bytes, Ruling] = {}
@@ -64,7 +81,15 @@ class Rulings:
     def get(self, text: bytes) -> Ruling | None:
         """The ruling on the query string ``text``, if it is known."""
         known = self._exact.get(text)
-        return known if known is not None else self._lifted(text)
+        if known is not None:
+            self._lookups.exact += 1
+            return known
+        lifted = self._lifted(text)
+        if lifted is not None:
+            self._lookups.lifted += 1
+        else:
+            self._lookups.missed += 1
+        return lifted
 
     def keep(self, ruling: Ruling, spans: tuple[Span, ...] = (), *, keyed: bool = False) -> None:
         """Remember what the gate allows; ``spans`` are digits of its text that do not matter to it."""

@@ -24,7 +24,7 @@ from policy.model import Policy
 from proxy import handshake, tls
 from proxy.agents import AgentConfig
 from proxy.audit_line import ConnectionIdentity
-from proxy.backend import BackendSession, Endpoint
+from proxy.backend import BackendError, BackendSession, Endpoint
 from proxy.cancel import CancelRegistry
 from proxy.catalogs import CatalogLogin, Catalogs, WatchedCatalog
 from proxy.config import Config
@@ -33,13 +33,12 @@ from proxy.credentials import NAMES_SECRET
 from proxy.gate import Gate
 from proxy.handshake import Proven, RefusedError
 from proxy.logins import Logins
+from proxy.meters import GateMeter, Meters
 from proxy.relay import AuditSink, BackendKey, Relay
 from proxy.session import Session
 from proxy.stream import StreamClosedError, TLSFailedError, TransportStream, peer_network
 from proxy.wire.startup import CancelRequest, NotPostgresError
 
-DRAIN_S: Final = 30.0
-"""How long a draining server waits for what is under way."""
 _BACKLOG: Final = 512
 _SPARE_SOCKETS: Final = 64
 """Accepted beyond ``limits.connections``: for cancel requests, and to refuse the rest in words."""
@@ -62,8 +61,9 @@ class NoAudit:
 class Server:
     """One listener and its connections. ``start``, then ``drain`` or ``stop``; ``config`` may be replaced."""
 
-    def __init__(self, config: Config, audit: AuditSink | None = None) -> None:
+    def __init__(self, config: Config, audit: AuditSink | None = None, meters: Meters | None = None) -> None:
         self._audit: AuditSink = audit or NoAudit()
+        self._meters = Meters() if meters is None else meters
         self._cancels = CancelRegistry()
         self._logins = Logins()
         self._ledger = MemoryLedger()
@@ -85,12 +85,32 @@ class Server:
         """What new connections are served by."""
         return self._terms.config
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """The database server that new connections get."""
+        return self._terms.endpoint
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    @property
+    def connections(self) -> dict[str, int]:
+        """Open connections by agent."""
+        return dict(self._agents)
+
+    @property
+    def catalogs(self) -> dict[str, bool]:
+        """The databases in use, and whether the schema of each can be read."""
+        return self._catalogs.readable
+
     def replace_config(self, config: Config) -> None:
         """Serve new connections by ``config``; live ones keep what they began with, and so does the listener.
 
         Raises OSError or ssl.SSLError where its certificates have become unusable; nothing has changed then.
         """
         self._terms = _Terms.of(config)
+        self._meters.know(config.agents)
         self._logins.allow(max(_connections_of(agent, config) for agent in config.agents.values()))
 
     async def start(self) -> tuple[str, int]:
@@ -103,7 +123,7 @@ class Server:
         port: int = self._listener.sockets[0].getsockname()[1]
         return listen.host, port
 
-    async def drain(self, within_s: float = DRAIN_S) -> None:
+    async def drain(self, within_s: float) -> None:
         """Accept nothing more, end what is idle, let what is under way finish, then ``stop``."""
         self._refuse_new()
         for relay in list(self._live):
@@ -205,7 +225,11 @@ class Server:
             async with asyncio.timeout_at(deadline):
                 backend_stream, opened = await handshake.open_backend(proven, terms.endpoint)
         except TimeoutError:
+            self._meters.backend_failures += 1
             raise RefusedError("the database server did not answer in time", "57P03") from None
+        except RefusedError as refusal:
+            self._meters.backend_failures += isinstance(refusal.__cause__, BackendError)
+            raise
         catalog: WatchedCatalog | None = None
         try:
             catalog = await self._take_catalog(proven, terms, deadline)
@@ -239,7 +263,7 @@ class Server:
     ) -> None:
         policy, opened = proven.agent.policy, leg.opened
         connection = secrets.token_hex(8)
-        gate = terms.gate(policy, proven.user, leg.catalog, self._ledger)
+        gate = terms.gate(policy, proven.user, leg.catalog, self._ledger, self._meters.gate)
         session = Session(
             gate,
             Identity(
@@ -270,6 +294,7 @@ class Server:
             # The catalog is the caller's to give back.
             self._forget(relay)
             raise
+        self._meters.of(proven.user).opened += 1
         log.info(
             "connection opened",
             connection=connection,
@@ -279,6 +304,7 @@ class Server:
         )
 
     def _refuse(self, stream: _Accepted, refusal: RefusedError) -> None:
+        self._meters.refused[refusal.fields["sqlstate"]] += 1
         more = self._logins.to_tell(stream.source, refusal)
         if more is not None:
             log.info(
@@ -349,12 +375,14 @@ class _Terms:
         )
         return cls(config, served, Endpoint.of(config.backend), {})
 
-    def gate(self, policy: Policy, agent: str, catalog: WatchedCatalog, ledger: Ledger) -> Gate:
+    def gate(
+        self, policy: Policy, agent: str, catalog: WatchedCatalog, ledger: Ledger, meter: GateMeter
+    ) -> Gate:
         key = (policy.source, agent, catalog.database)
         gate = self.gates.get(key)
         if gate is None or gate.catalog is not catalog:
             limit = self.config.limits.statement_bytes
-            gate = self.gates[key] = Gate(policy, agent, limit, catalog, ledger)
+            gate = self.gates[key] = Gate(policy, agent, limit, catalog, ledger, meter=meter)
         return gate
 
 

@@ -15,6 +15,7 @@ from policy.diagnostics import Diagnostic, render
 from policy.loader import load_file
 from proxy.agents import BackendPassword, CertificateAuth, FileAuth, Login, ScramAuth, TrustLoopback
 from proxy.config import (
+    Admin,
     Audit,
     BackendTls,
     Config,
@@ -30,7 +31,14 @@ from proxy.tls import CertificateName, NameKind, TLSMode
 from tests.support.certificates import Certificates
 
 PASSWORD = "open-sesame-7"
-ENVIRON = {"RO_PASSWORD": PASSWORD, "BOT_PASSWORD": "bot-secret", "EMPTY": "", "TWO_LINES": "a\nb"}
+ADMIN_TOKEN = "a-token-of-many-characters"
+ENVIRON = {
+    "RO_PASSWORD": PASSWORD,
+    "BOT_PASSWORD": "bot-secret",
+    "ADMIN_TOKEN": ADMIN_TOKEN,
+    "EMPTY": "",
+    "TWO_LINES": "a\nb",
+}
 VERIFIER = Verifier.derive("agent-secret", b"0123456789abcdef")
 LOGIN = "{user: ro, password_env: RO_PASSWORD}"
 AGENT = f"agents: {{bot: {{auth: {{trust: loopback}}, login: {LOGIN}, policy: p.yaml}}}}"
@@ -93,9 +101,15 @@ agents:
   "*": {{auth: {{backend: password}}, policy: p.yaml}}
 catalog: {{login: {{user: reader_of_schemas, password_file: secret}}}}
 audit: {{path: logs/audit.jsonl, statements: literals_masked}}
+admin: {{host: 0.0.0.0, port: 0, token_env: ADMIN_TOKEN}}
 ledger: {{store: memory}}
 limits:
- {{connections: 5, connections_per_agent: 2, startup_timeout: 3s, message_bytes: 2MiB, statement_bytes: 1KiB}}
+  connections: 5
+  connections_per_agent: 2
+  startup_timeout: 3s
+  message_bytes: 2MiB
+  statement_bytes: 1KiB
+  drain_timeout: 5s
 """,
         folder,
     )
@@ -129,7 +143,8 @@ limits:
     assert one.policy == load_file(folder / "p.yaml")
     assert config.policies == (one.policy,)
     assert config.audit == Audit(folder / "logs/audit.jsonl", Statements.LITERALS_MASKED)
-    assert config.limits == ServerLimits(5, 2, 3000, 2 * 2**20, 1024)
+    assert config.admin == Admin("0.0.0.0", 0, ADMIN_TOKEN)
+    assert config.limits == ServerLimits(5, 2, 3000, 2 * 2**20, 1024, 5000)
 
 
 def test_silence_takes_the_documented_defaults(folder: Path) -> None:
@@ -138,7 +153,9 @@ def test_silence_takes_the_documented_defaults(folder: Path) -> None:
     assert config.listen == Listen("127.0.0.1", 6432, None)
     assert (config.backend.host, config.backend.port) == ("127.0.0.1", 5432)
     assert config.audit is None
-    assert config.limits == ServerLimits(500, 50, 10_000, 16 * 2**20, 2**20)
+    assert config.admin is None
+    assert config.limits == ServerLimits(500, 50, 10_000, 16 * 2**20, 2**20, 30_000)
+    assert read(f"{BASE}admin: {{}}\n", folder).admin == Admin("127.0.0.1", 6433, None)
     assert config.agents["bot"].auth == TrustLoopback()
 
 
@@ -198,8 +215,21 @@ BROKEN = {
     "no backend": Broken("backend: {}", "listen: {}", 1, "backend", "required"),
     "no agents": Broken(AGENT, "", 1, "agents", "required"),
     "nobody": Broken(AGENT, "agents: {}", 3, "agents", "nobody could connect"),
-    "admin": Broken(
-        "version: 1", "version: 1\nadmin: {port: 6433}", 2, "admin", "not offered by this version"
+    "admin for all without a token": Broken(
+        "version: 1", "version: 1\nadmin: {host: 0.0.0.0}", 2, "admin", "give token_env"
+    ),
+    "an admin token that can be guessed": Broken(
+        "version: 1",
+        "version: 1\nadmin: {token_env: BOT_PASSWORD}",
+        2,
+        "admin.token_env",
+        "at least 16 characters",
+    ),
+    "an admin token in the file": Broken(
+        "version: 1", "version: 1\nadmin: {token: abc}", 2, "admin.token", "name the variable with token_env"
+    ),
+    "a drain without end": Broken(
+        "backend: {}", "backend: {}\nlimits: {drain_timeout: 2d}", 3, "limits.drain_timeout", "at most"
     ),
     "port a text": Broken(
         "backend: {}", 'backend: {port: "5432"}', 2, "backend.port", "whole number, found a text"

@@ -1,0 +1,130 @@
+"""Whether a process is fit to take connections, and if not, why.
+
+Owns the questions behind ``/readyz``. Each answer is a value; how it is sent is ``admin``'s. The backend is
+asked at most every ``_HOLDS_S`` seconds, however many ask here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from proxy import backend
+from proxy.backend import BackendError, Endpoint
+
+_REACH_S: Final = 2.0
+"""How long the database server may take to accept a connection."""
+_HOLDS_S: Final = 1.0
+
+
+class LastReload(NamedTuple):
+    """The last time a configuration was read anew: ``at`` in seconds since the epoch, and why it was refused,
+    None where it was taken."""
+
+    at: float
+    refused: str | None
+
+
+class AuditState(NamedTuple):
+    """``failing`` is why the file takes no lines, None where it does; ``refuses`` whether statements wait for
+    it; ``waiting`` bytes are queued, ``lost`` records were given up."""
+
+    failing: str | None
+    refuses: bool
+    waiting: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """``problems`` are reasons to send agents elsewhere, ``detail`` is for people."""
+
+    problems: tuple[str, ...]
+    detail: dict[str, Any]
+
+    @property
+    def ready(self) -> bool:
+        return not self.problems
+
+
+class Facts(NamedTuple):
+    """What a process knows of itself at the moment. ``catalogs`` says of each database in use whether its
+    schema can be read."""
+
+    draining: bool
+    policies: tuple[str, ...]
+    catalogs: dict[str, bool]
+    audit: AuditState | None
+    reload: LastReload | None
+
+
+class Health:
+    """``facts`` and ``endpoint`` are asked each time; ``reach`` makes a connection and ends it again."""
+
+    def __init__(
+        self,
+        facts: Callable[[], Facts],
+        endpoint: Callable[[], Endpoint],
+        *,
+        reach: Callable[[Endpoint], Awaitable[None]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._facts = facts
+        self._endpoint = endpoint
+        self._reach = _connect if reach is None else reach
+        self._clock = clock
+        self._asking = asyncio.Lock()
+        self._asked: tuple[float, str | None] | None = None
+
+    async def readiness(self) -> Readiness:
+        unreachable = await self._unreachable()
+        facts = self._facts()
+        problems = []
+        if facts.draining:
+            problems.append("draining")
+        if unreachable is not None:
+            problems.append(f"backend: {unreachable}")
+        if facts.audit is not None and facts.audit.failing is not None and facts.audit.refuses:
+            problems.append(f"audit: {facts.audit.failing}")
+        return Readiness(tuple(problems), _detail(facts, unreachable))
+
+    async def _unreachable(self) -> str | None:
+        """Why the database server cannot be had; None where it can."""
+        async with self._asking:
+            if self._asked is None or self._clock() - self._asked[0] >= _HOLDS_S:
+                self._asked = (self._clock(), await self._ask())
+            return self._asked[1]
+
+    async def _ask(self) -> str | None:
+        try:
+            async with asyncio.timeout(_REACH_S):
+                await self._reach(self._endpoint())
+        except BackendError as error:
+            return str(error)
+        except TimeoutError:
+            return "no answer in time"
+        return None
+
+
+async def _connect(endpoint: Endpoint) -> None:
+    (await backend.connect(endpoint)).close()
+
+
+def _detail(facts: Facts, unreachable: str | None) -> dict[str, Any]:
+    audit = facts.audit
+    return {
+        "backend": {"reachable": unreachable is None, "error": unreachable},
+        "policies": list(facts.policies),
+        "catalogs": {name: "readable" if read else "unreadable" for name, read in facts.catalogs.items()},
+        "audit": None
+        if audit is None
+        else {"writable": audit.failing is None, "error": audit.failing, "lost": audit.lost},
+        # A refused reload is no reason to send agents elsewhere: what is served is the last good one.
+        "reload": None
+        if facts.reload is None
+        else {"at": facts.reload.at, "taken": facts.reload.refused is None, "error": facts.reload.refused},
+        "draining": facts.draining,
+    }

@@ -1,0 +1,134 @@
+"""What one process counts while it serves: plain numbers, incremented where the event is known.
+
+Owns the counters and their bounds. How they are shown is ``metrics``'s. Nothing here is worked out again for
+a number's sake: a statement is counted from its audit entry, at the cost of a few dictionary look-ups.
+
+The labels are bounded: agents are those that the configuration names, everybody else counts as ``*``; classes
+and rules are closed sets; an error counts by the two characters of its SQLSTATE's class.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from policy.decision import Allow
+from proxy.audit_line import ConnectionIdentity
+from proxy.config import ANY_AGENT
+from proxy.effects import AuditEntry
+from proxy.rulings import Lookups
+
+MAX_AGENTS: Final = 1000
+"""Agents that are told apart; a configuration that names more has the rest counted as ``*``."""
+_STATEMENT_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+_GATE_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5)
+_EXPLAIN_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
+
+DecisionKey = tuple[str, str, str]
+"""Statement class, decision (``allow``, ``observe``, ``reject``), and the rule that decided, "" for none."""
+
+
+class Histogram:
+    """How often something took how long. ``bounds`` are upper limits in seconds, inclusive and ascending."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.total += seconds
+
+
+class GateMeter:
+    """What judging takes. ``judged`` is called from several threads, all else from the event loop's."""
+
+    __slots__ = ("_changing", "explain_s", "judged_s", "lookups")
+
+    def __init__(self) -> None:
+        self.lookups = Lookups()
+        self.judged_s = Histogram(_GATE_S)
+        self.explain_s = Histogram(_EXPLAIN_S)
+        self._changing = threading.Lock()
+
+    def judged(self, seconds: float) -> None:
+        """A text was parsed and held against every rule."""
+        with self._changing:
+            self.judged_s.observe(seconds)
+
+    def explained(self, seconds: float) -> None:
+        """PostgreSQL said what a statement would cost, that long after it was asked."""
+        self.explain_s.observe(seconds)
+
+
+class AgentMeter:
+    """What one agent asked for and got. ``errors`` are PostgreSQL's, by SQLSTATE class: what the gate refuses
+    is under ``decisions`` alone."""
+
+    __slots__ = ("bytes", "decisions", "errors", "opened", "rows", "statement_s", "unknown")
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.decisions: dict[DecisionKey, int] = {}
+        self.errors: dict[str, int] = {}
+        self.unknown = 0
+        self.rows = 0
+        self.bytes = 0
+        self.statement_s = Histogram(_STATEMENT_S)
+
+    def count(self, entry: AuditEntry) -> None:
+        """One decision whose outcome is recorded."""
+        decision = entry.decision
+        key: DecisionKey
+        if isinstance(decision, Allow):
+            observed = decision.observed
+            if observed:
+                key = (decision.statement_class or "", "observe", observed[0].rule)
+            else:
+                key = (decision.statement_class or "", "allow", "")
+            self.rows += entry.rows
+            self.bytes += entry.bytes
+            self.statement_s.observe(entry.ms / 1000)
+            if entry.sqlstate is not None:
+                state = entry.sqlstate[:2]
+                self.errors[state] = self.errors.get(state, 0) + 1
+            elif not entry.outcome_known:
+                self.unknown += 1
+        else:
+            key = (decision.statement_class or "", "reject", decision.violations[0].rule)
+            # A result that went over its limit has reached the agent up to there.
+            self.rows += entry.rows
+            self.bytes += entry.bytes
+        self.decisions[key] = self.decisions.get(key, 0) + 1
+
+
+class Meters:
+    """Everything that one process counts."""
+
+    def __init__(self) -> None:
+        self.gate = GateMeter()
+        self.agents: dict[str, AgentMeter] = {}
+        self.anybody = AgentMeter()
+        self.refused: Counter[str] = Counter()
+        """Connections refused, by SQLSTATE."""
+        self.backend_failures = 0
+        """Connections for which the database server gave no session."""
+
+    def know(self, agents: Iterable[str]) -> None:
+        """Tell these agents apart from now on; what was counted for others before stays theirs."""
+        for name in agents:
+            if name != ANY_AGENT and name not in self.agents and len(self.agents) < MAX_AGENTS:
+                self.agents[name] = AgentMeter()
+
+    def of(self, agent: str) -> AgentMeter:
+        return self.agents.get(agent, self.anybody)
+
+    def record(self, entry: AuditEntry, identity: ConnectionIdentity) -> None:
+        """One decision whose outcome is known."""
+        self.agents.get(identity.agent, self.anybody).count(entry)
