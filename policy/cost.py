@@ -35,7 +35,7 @@ from policy.plan import Plan
 from policy.priced import PlanCatalog, Priced
 from policy.rules import PLAN_RULES, unpriceable
 from policy.rules.cost_over_limit import NAME as _OVER
-from policy.rules.cost_over_limit import Excess, excesses
+from policy.rules.cost_over_limit import Excess, excesses, worst
 from policy.rules.relation_not_allowed import is_allowed
 from policy.sizes import GROWING
 
@@ -149,7 +149,7 @@ def judge(
     plan's now() stands for. Without a ``catalog`` the size of a filtered scan's relation is worked out from
     its cost, and hints name no indexes.
     """
-    limits = _in_force(policy.cost or CostLimits(), facts, today)
+    limits = limits_in_force(policy.cost or CostLimits(), facts, today)
     priced = Priced(
         figures=figures(plan, catalog, limits.under_limit_full),
         facts=facts,
@@ -361,7 +361,7 @@ def _compared_columns(node: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
                 yield names_of(column[1].get("fields", ()))[-1], len(items)
 
 
-def _in_force(limits: CostLimits, facts: Facts, today: date) -> CostLimits:
+def limits_in_force(limits: CostLimits, facts: Facts, today: date) -> CostLimits:
     """``limits``, or those an allowance puts in their place.
 
     An allowance is a price: its ceiling stands for max_total_cost, max_rows and max_scan_rows, three ways to
@@ -414,6 +414,7 @@ def _cost(priced: Priced, excess: Excess | None) -> dict[str, Any]:
         "node": None if excess is None else excess.node.kind,
         "relation": None if name is None else str(name),
         "locks": _locks(priced),
+        "worst": {limit: _rounded(amount) for limit, amount in worst(priced) if amount},
     }
 
 

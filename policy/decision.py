@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from policy.advisor import conjuncts
 from policy.catalog_names import CatalogNames
 from policy.facts import QueryString
 from policy.filtered import Rewritten, rewrite
 from policy.model import DANGER, Halt, Mode, Policy, RepairTerms, RuleLevel, StatementClass, Violation
-from policy.names import Names
+from policy.names import Names, PathNames, SearchPath
 from policy.parse import canonical
 from policy.rules import (
     BY_NAME,
@@ -47,6 +47,19 @@ class RuleFailure:
     error: Exception
 
 
+class Basis(NamedTuple):
+    """What names were looked up in: the snapshot (None: by the paths alone) and every search_path that might
+    be in force. ``unsettled`` where the session had changed the schema in a transaction that was open."""
+
+    catalog_sha256: str | None = None
+    paths: tuple[SearchPath, ...] = ()
+    unsettled: bool = False
+
+
+NO_BASIS: Final = Basis()
+"""Of what takes no names."""
+
+
 class RuleAnswer(NamedTuple):
     """What one rule says of one statement (``statement`` is its index), or of the string (None).
 
@@ -75,8 +88,7 @@ class Allow:
     warnings: tuple[Violation, ...] = ()
     observed: tuple[Violation, ...] = ()
     failures: tuple[RuleFailure, ...] = ()
-    catalog_sha256: str | None = None
-    """The snapshot that names were looked up in; None where the decision took none."""
+    basis: Basis = NO_BASIS
     rewritten: Rewritten | None = None
 
 
@@ -95,7 +107,7 @@ class Reject:
     failures: tuple[RuleFailure, ...] = ()
     cost: Mapping[str, Any] | None = None
     """The price that was too high, as the rejection's Detail tells it."""
-    catalog_sha256: str | None = None
+    basis: Basis = NO_BASIS
 
 
 Decision = Allow | Reject
@@ -111,12 +123,12 @@ def decide(policy: Policy, situation: Situation, query: QueryString) -> Decision
     violations, failures = _judge(policy, situation, query)
     rejecting = tuple(v for v in violations if v.level is RuleLevel.REJECT)
     warnings = tuple(v for v in violations if v.level is RuleLevel.WARN)
-    cls, catalog = statement_class(query), _catalog_sha256(situation.names)
+    cls, basis = statement_class(query), _basis(situation.names)
     if not rejecting:
-        allowed = Allow(query, cls, warnings, failures=failures, catalog_sha256=catalog)
+        allowed = Allow(query, cls, warnings, failures=failures, basis=basis)
         return _filtered(policy, situation.names, query, allowed)
     if policy.mode is Mode.OBSERVE:
-        return Allow(query, cls, warnings, rejecting, failures, catalog)
+        return Allow(query, cls, warnings, rejecting, failures, basis)
     return replace(refuse(policy, situation.names, query, rejecting), failures=failures)
 
 
@@ -143,8 +155,7 @@ def refuse(
     cls = statement_class(query)
     repair = _repair_terms(policy, names, query, cls, violations)
     halt = None if repair.allowed else violations[0].halt
-    catalog = _catalog_sha256(names)
-    return Reject(query, cls, violations, repair, halt, cost=cost, catalog_sha256=catalog)
+    return Reject(query, cls, violations, repair, halt, cost=cost, basis=_basis(names))
 
 
 def answers(policy: Policy, situation: Situation, query: QueryString) -> Iterator[RuleAnswer]:
@@ -197,8 +208,10 @@ def _failed(rule: str) -> Violation:
     )
 
 
-def _catalog_sha256(names: Names) -> str | None:
-    return names.catalog.sha256 if isinstance(names, CatalogNames) else None
+def _basis(names: Names) -> Basis:
+    if isinstance(names, CatalogNames):
+        return Basis(names.catalog.sha256, names.paths, names.unsettled)
+    return Basis(paths=names.paths) if isinstance(names, PathNames) else NO_BASIS
 
 
 def statement_class(query: QueryString) -> StatementClass:

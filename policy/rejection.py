@@ -171,7 +171,10 @@ def _detail_of(decision: Reject, rejection_id: str, share: float) -> str:
         "halt": decision.halt,
         "cost": None
         if decision.cost is None
-        else {**decision.cost, "locks": listed("locks", decision.cost.get("locks", ()))},
+        else {
+            **{key: value for key, value in decision.cost.items() if key != "worst"},
+            "locks": listed("locks", decision.cost.get("locks", ())),
+        },
     }
     if left_out:
         detail["left_out"] = left_out

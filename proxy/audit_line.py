@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from policy import parse
-from policy.decision import Allow, Decision, Reject
+from policy.decision import Allow, Basis, Decision, Reject
 from policy.facts import CallKind, Facts, QueryString
 from policy.lifting import Lifted
 from policy.model import Violation
@@ -224,10 +224,19 @@ def _decision_members(decision: Decision, statements: Statements) -> tuple[str, 
             "decision": "allow" if isinstance(decision, Allow) else "reject",
             "rule": refused[0].rule if refused else None,
             "violations": [_violation(v, statements) for v in violations],
-            **({} if decision.catalog_sha256 is None else {"catalog_sha256": decision.catalog_sha256}),
+            **_basis(decision.basis),
+            **({"masked": True} if statements is Statements.LITERALS_MASKED else {}),
         }
     )
     return head + ",", statement, tail
+
+
+def _basis(basis: Basis) -> dict[str, Any]:
+    """What it takes to look names up again."""
+    told: dict[str, Any] = {"search_path": basis.paths} if basis.paths else {}
+    if basis.catalog_sha256 is not None:
+        told["catalog_sha256"] = basis.catalog_sha256
+    return {**told, "unsettled": True} if basis.unsettled else told
 
 
 def _statement(sql: str | None) -> str:

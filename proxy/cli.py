@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import TextIO, cast
 
 import structlog
 
@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # SQL may hold any character, the terminal's encoding may not.
         sys.stdout.reconfigure(errors="backslashreplace")
-    configure_logging(sys.stderr, as_json=options.log_format == "json", least=options.log_level)
+    configure_logging(
+        cast(TextIO, _StandardError()), as_json=options.log_format == "json", least=options.log_level
+    )
     try:
         command: Callable[[argparse.Namespace], Exit] = options.command
         code = command(options)
@@ -48,6 +50,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.USAGE
     return code
+
+
+class _StandardError(io.TextIOBase):
+    """Standard error as it is when something is written: whoever calls ``main`` may replace and close it."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
 
 
 def configure_logging(stream: TextIO, *, as_json: bool, least: int = logging.INFO) -> None:
@@ -73,7 +88,6 @@ def configure_logging(stream: TextIO, *, as_json: bool, least: int = logging.INF
         ],
         wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=structlog.WriteLoggerFactory(stream),
-        cache_logger_on_first_use=True,
     )
 
 

@@ -159,7 +159,7 @@ class LiftedRuling(Ruling):
     def __init__(self, like: Ruling, text: bytes, *, keyed: bool) -> None:
         decided = like.decision
         query = Lifted(text.decode("ascii"), decided.query)
-        self.decision = Allow(query, decided.statement_class, catalog_sha256=decided.catalog_sha256)
+        self.decision = Allow(query, decided.statement_class, basis=decided.basis)
         self.text = text
         self.names = like.names
         self._question = None

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.postgres import Database, Server, run_server
@@ -19,6 +20,13 @@ from tests.support.postgres import Database, Server, run_server
 def pytest_configure() -> None:
     """End a run on SIGTERM as on Ctrl-C, fixtures torn down: a cancelled run leaves no folders behind."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def fresh_logging() -> Iterator[None]:
+    """A command run within a test sets logging up for its process: the next test begins without that."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -73,6 +73,7 @@ KINDS: Final = (
     "python demo",
     "python repair",
     "sh review",
+    "sh replay",
     "sh check",
     "sh fresh-machine",
     "sh pip-demo",
@@ -372,7 +373,7 @@ def test_every_way_to_authenticate_has_its_row(certificates: Certificates, tmp_p
     assert seen == set(get_args(Auth))
 
 
-@pytest.mark.parametrize("kind", ["sh check", "sh serve", "sh doctor", "sh audit", "sh review"])
+@pytest.mark.parametrize("kind", ["sh check", "sh serve", "sh doctor", "sh audit", "sh review", "sh replay"])
 def test_commands_shown_are_commands(kind: str) -> None:
     for line in the(kind).text.splitlines():
         words = shlex.split(line.partition(" < ")[0], comments=True)

@@ -102,6 +102,15 @@ def excesses(priced: Priced) -> Iterator[Excess]:
                 break
 
 
+def worst(priced: Priced) -> Iterator[tuple[str, float]]:
+    """The largest amount of each limit's kind in the plan, whatever the limits are."""
+    for measure in _MEASURES:
+        yield (
+            measure.limit,
+            max((measure.amount(figure, 0.0) for figure in priced.figures.nodes), default=0.0),
+        )
+
+
 def joins_without_condition(node: Node) -> bool:
     """A nested loop that pairs every row of one side with every row of the other."""
     if node.kind != "Nested Loop" or node.has("Join Filter"):

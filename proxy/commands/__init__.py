@@ -3,7 +3,19 @@
 A new command is a file with a ``register`` and a line in ``ALL``.
 """
 
-from proxy.commands import audit, catalogs, check, demo, doctor, passwords, policies, review, rules, serve
+from proxy.commands import (
+    audit,
+    catalogs,
+    check,
+    demo,
+    doctor,
+    passwords,
+    policies,
+    replay,
+    review,
+    rules,
+    serve,
+)
 
-ALL = (demo, serve, check, policies, review, audit, catalogs, rules, doctor, passwords)
+ALL = (demo, serve, check, policies, review, replay, audit, catalogs, rules, doctor, passwords)
 """In the order in which ``--help`` lists them."""

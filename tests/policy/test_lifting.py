@@ -187,7 +187,7 @@ def test_other_digits_make_the_same_decision(sql: str, seed: int) -> None:
     assert query.statements == parsed.statements
     by_itself = decide(POLICY, situation, parsed)
     assert isinstance(by_itself, Allow)
-    assert by_itself == Allow(query, first.statement_class, catalog_sha256=first.catalog_sha256)
+    assert by_itself == Allow(query, first.statement_class, basis=first.basis)
     priced = policy_of(READER + "cost: {max_total_cost: 10}\n")
     asked = question(first.query.statements[0], priced, known, CATALOG)
     assert asked is not None

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.decision import Allow, Decision, Reject
+from policy.decision import Allow, Basis, Decision, Reject
 from policy.facts import CallKind, Facts, FunctionRef, ParseFailure, QueryString, RelationRef
 from policy.lifting import Lifted
 from policy.model import Halt, RepairTerms, RuleLevel, StatementClass, Violation
@@ -96,8 +96,18 @@ def line_of(decision: Decision, statements: Statements = Statements.FULL) -> dic
 
 
 def test_the_snapshot_that_decided_is_told_where_there_was_one() -> None:
-    assert line_of(allow(catalog_sha256="cd" * 32))["catalog_sha256"] == "cd" * 32
-    assert "catalog_sha256" not in line_of(allow())
+    line = line_of(allow(basis=Basis("cd" * 32, (("public",),), unsettled=True)))
+    assert (line["catalog_sha256"], line["search_path"], line["unsettled"]) == ("cd" * 32, [["public"]], True)
+    line = line_of(allow(basis=Basis(paths=(("a", "b"), ("b",)))))
+    assert line["search_path"] == [["a", "b"], ["b"]]
+    assert "catalog_sha256" not in line
+    assert not {"catalog_sha256", "search_path", "unsettled"} & line_of(allow()).keys()
+
+
+def test_masked_constants_are_said_to_be() -> None:
+    assert "masked" not in line_of(allow())
+    masked = Renderer(Statements.LITERALS_MASKED).render(0.0, entry_of(allow()), WHO)
+    assert json.loads(masked)["masked"] is True
 
 
 def test_an_allowed_statement_has_every_field_of_the_contract_in_its_order() -> None:

@@ -83,7 +83,7 @@ def test_it_stands_where_the_catalog_is_as_it_was() -> None:
     ruling = rule_surely(gate_of(view), "SELECT id FROM nowhere")
     assert isinstance(ruling.decision, Reject)
     assert ruling.decision.violations[0].rule == "unknown-relation"
-    assert ruling.decision.catalog_sha256 == CATALOG.sha256
+    assert ruling.decision.basis.catalog_sha256 == CATALOG.sha256
     assert view.asked == [CATALOG]
 
 
