@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from policy import rules
-from policy.decision import Allow, Reject, Situation, decide
+from policy.decision import Allow, Basis, Reject, Situation, decide
 from policy.facts import Facts
 from policy.model import Halt, Policy, RuleLevel, StatementClass, Violation
 from policy.names import Names, PathNames
@@ -16,7 +16,7 @@ from tests.policy.rules.judging import READER, WRITER, judge, policy_of
 
 def test_what_nothing_objects_to_is_allowed() -> None:
     decision = judge("SELECT id FROM orders", policy_of())
-    assert decision == Allow(decision.query, StatementClass.SELECT)
+    assert decision == Allow(decision.query, StatementClass.SELECT, basis=Basis(paths=(("public",),)))
 
 
 def test_all_objections_are_told_the_one_to_read_first_first() -> None:
