@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [s for s in SUITES if (not options.suites or s.name in options.suites)]
     if options.quick:
         chosen = [suite for suite in chosen if suite.quick]
+    # A run that is cancelled stops its servers and their programs, as by Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options.workdir.mkdir(parents=True, exist_ok=True)
     rows: list[report.Row] = []
     for suite in chosen:
