@@ -102,6 +102,8 @@ def _not_allowed(
     shown = refused[0] if found and refused else display_name(ref, _by_path(names))
     if len(refused) < len(candidates):
         hint = f"Write {ref.name} with the schema you mean: it could be found in one that is not allowed."
+    elif _is_system(shown.schema) and policy.relations.catalogs is Catalogs.OFF:
+        hint = f"Do without looking tables up: this policy opens no catalog. {allowed_relations(policy)}"
     else:
         hint = allowed_relations(policy)
     return _violation(

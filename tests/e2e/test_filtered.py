@@ -81,7 +81,7 @@ def _psql(parameters: dict[str, Any], commands: list[str]) -> list[str]:
         stderr=subprocess.STDOUT,
         text=True,
         timeout=300,
-        check=True,
+        check=False,
     )
     return [_plain(part) for part in re.split(r"<<\d+>>\n", done.stdout)[1:]]
 

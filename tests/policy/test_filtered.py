@@ -181,3 +181,11 @@ def test_a_cast_is_looked_up_whatever_stands_before_it(parts: list[str]) -> None
     assert isinstance(decision, Allow)
     assert decision.rewritten is not None
     assert decision.rewritten.text.count("to_regproc(") == len(parts)
+
+
+def test_where_no_catalog_is_open_the_hint_says_so() -> None:
+    closed = load(POLICY.replace("catalogs: filtered", "catalogs: off"), "closed.yaml")
+    decision = judged("SELECT c.oid FROM pg_catalog.pg_class c", closed)
+    assert not isinstance(decision, Allow)
+    assert "opens no catalog" in decision.violations[0].hint
+    assert "public.clients" in decision.violations[0].hint
