@@ -22,10 +22,10 @@ class _CatalogBlindGate(Gate):
     def generation(self) -> Catalog | None:
         return None
 
-    def names(self, paths: tuple[SearchPath, ...], *, unsettled: bool = False) -> SessionNames:  # noqa: ARG002 - of names by path nothing is settled
+    def names(self, paths: tuple[SearchPath, ...], **_: bool) -> SessionNames:
         return PathNames(paths)
 
-    async def renewed(self, paths: tuple[SearchPath, ...], *, unsettled: bool = False) -> SessionNames:  # noqa: ARG002 - of names by path nothing is settled
+    async def renewed(self, paths: tuple[SearchPath, ...], **_: bool) -> SessionNames:
         return PathNames(paths)
 
 

@@ -21,6 +21,7 @@ from proxy.prices import Bound, Prices
 from proxy.repairs import bound_values
 from proxy.replies import Counted, Owed, Reply
 from proxy.ruling import Price, Ruling
+from proxy.succession import JUDGED, DismissedError, Succession
 from proxy.wire import backend as wire
 from proxy.wire import frontend
 from proxy.wire.frames import FramingError
@@ -36,6 +37,7 @@ class AgentSide:
     def __init__(self, conversation: Conversation) -> None:
         self._c = conversation
         self._prices = Prices(conversation, self)
+        self.succession = Succession(conversation)
         self._actions: dict[Action, Callable[[bytes, int, int], bytes | None]] = {
             Action.QUERY: self._on_query,
             Action.PARSE: self._on_parse,
@@ -79,7 +81,7 @@ class AgentSide:
                 self._c.awaited = wait.doubt
                 flush = wire.FLUSH if wait.flush else DROP
                 break
-            except (FramingError, MalformedMessage, TooManyNames) as fault:
+            except (FramingError, MalformedMessage, TooManyNames, DismissedError) as fault:
                 ending = Ending(str(fault), fault.sqlstate)
                 break
             if replacement is not None:
@@ -91,6 +93,8 @@ class AgentSide:
                 ending = Ending("terminated by the agent")
         self._c.forward(data if run == 0 and done == len(data) else data[run:done])
         self._c.forward(flush)
+        if self.succession.pending:
+            self.succession.hasten()
         if (
             self._c.waiting is not None
             and self._c.waiting is not waiting
@@ -106,6 +110,8 @@ class AgentSide:
         action = LEGAL[self._c.phase].get(kind)
         if action is None:
             raise MalformedMessage(f"message {chr(kind)!r} is not legal while {self._c.phase.value}")
+        if self.succession.pending and action in JUDGED:
+            self.succession.before(action, data[self._c.agent_frames.body : self._c.agent_frames.end])
         return self._actions[action](data, self._c.agent_frames.body, self._c.agent_frames.end)
 
     def _on_query(self, data: bytes, body: int, end: int) -> bytes | None:
@@ -116,12 +122,11 @@ class AgentSide:
         ruling = self._rule(text)
         if ruling is None:
             return self._hold(data, end, text, self._settle_query)
-        for name in ruling.executes:
-            self._await(self._c.names.doubt(name.encode()))
+        self._await_names(ruling)
         return self._settle_query(ruling)
 
     def _settle_query(self, ruling: Ruling) -> bytes | None:
-        ruling = self._check_executes(ruling)
+        ruling = self._check_named(ruling)
         if ruling.allowed:
             ruling = self._c.repairs.judge(ruling)
         if not ruling.allowed:
@@ -143,14 +148,14 @@ class AgentSide:
         counted = self._counted(ruling)
         if self._must_hold(ruling, counted, simple=True):
             write = HeldWrite(self._c, ruling, entry, counted)
-            return write.query(told, () if ruling.plain else self._apply(ruling))
+            return write.query(told, () if ruling.plain else self._apply(ruling, price))
         self._c.written = None
         self._c.pipeline_open = False
         self._c.segment_reads = True
         reply = Reply(Owed.QUERY, entry, ruling=ruling, notice=told)
         if self._c.owe(reply):
             if not ruling.plain:
-                reply.changes = self._apply(ruling)
+                reply.changes = self._apply(ruling, price)
             if counted is not None:
                 reply.counted = counted
                 self._c.awaited = Unanswered(self._c.replies.queue, reply)
@@ -165,11 +170,7 @@ class AgentSide:
         if limits is None or not limits.results or not ruling.running.returns:
             return None
         meters = [Meter() if portal is None or portal.meter is None else portal.meter]
-        meters += [
-            self._c.names.meter((ref.name or "").encode())
-            for ref in ruling.actions
-            if ref.action is SessionAction.FETCH
-        ]
+        meters += [self._c.names.meter(name) for name in _fetched(ruling)]
         return Counted(meters, ruling.running.headers)
 
     def _must_hold(self, ruling: Ruling, counted: Counted | None, *, simple: bool) -> bool:
@@ -225,7 +226,7 @@ class AgentSide:
     def _settle_parse(self, message: frontend.Parse, ruling: Ruling) -> bytes | None:
         name = message.name
         if ruling.allowed:
-            ruling = self._check_types(message, ruling)
+            ruling = self._check_types(message.types, ruling)
         if not ruling.allowed:
             refused = Reply(Owed.PARSE, name=name, rejection=self._c.rejection(ruling, "extended"))
             if self._c.replies.owe(refused) and not name:
@@ -237,9 +238,9 @@ class AgentSide:
             reply.changes = (self._c.names.prepare(name, Prepared(ruling, message.types)),)
         return None if ruling.forward is None else wire.parse_message(name, ruling.forward, message.types)
 
-    def _check_types(self, message: frontend.Parse, ruling: Ruling) -> Ruling:
+    def _check_types(self, types: tuple[int, ...], ruling: Ruling) -> Ruling:
         """A parameter of a type that names objects would name any, whatever the text says of it."""
-        violation = named_parameters(message.types, self._c.gate.policy)
+        violation = named_parameters(types, self._c.gate.policy)
         if violation is None:
             return ruling
         return self._objection(violation, StatementClass.PREPARE, ruling.decision.query)
@@ -257,8 +258,8 @@ class AgentSide:
             self._await_sync_point()
         types = prepared.types
         fresh = self._again(prepared.ruling)
-        if fresh is not None and fresh.allowed and fresh.sent != prepared.ruling.sent:
-            fresh = self._outdated(fresh)
+        if fresh is not None:
+            fresh = self._held_to(prepared, fresh)
         if self._c.limited is not None and not self._binds_at_once(fresh, types):
             self._c.await_result()
         if fresh is None:
@@ -267,16 +268,25 @@ class AgentSide:
         return self._settle_bind(message, types, fresh)
 
     def _settle_late(self, message: frontend.Bind, prepared: Prepared, ruling: Ruling) -> bytes | None:
-        if ruling.allowed and ruling.sent != prepared.ruling.sent:
-            ruling = self._outdated(ruling)
-        return self._settle_bind(message, prepared.types, ruling)
+        return self._settle_bind(message, prepared.types, self._held_to(prepared, ruling))
+
+    def _held_to(self, prepared: Prepared, ruling: Ruling) -> Ruling:
+        """What is prepared, by the newest ruling on its text: the server has it as it was sent then."""
+        if ruling is prepared.ruling or not ruling.allowed:
+            return ruling
+        if ruling.sent != prepared.ruling.sent:
+            return self._outdated(ruling)
+        checked = self._check_types(prepared.types, ruling)
+        if checked is ruling:
+            prepared.ruling = ruling
+        return checked
 
     def _outdated(self, ruling: Ruling) -> Ruling:
-        """What was prepared shows of the catalogs what the policy showed of the schema as it was. Drivers
-        take this SQLSTATE for what PostgreSQL means by it, and prepare the statement anew."""
+        """What was prepared shows of the catalogs what the policy of then showed of the schema of then.
+        Drivers take this SQLSTATE for what PostgreSQL means by it, and prepare the statement anew."""
         violation = Violation(
             "relation-not-allowed",
-            "The schema has changed since this was prepared: cached plan must not change result type",
+            "Schema or policy have changed since this was prepared: cached plan must not change result type",
             "Prepare the statement again.",
             sqlstate="0A000",
         )
@@ -284,7 +294,7 @@ class AgentSide:
         return self._objection(violation, statement_class(query), query)
 
     def _settle_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes | None:
-        ruling = self._check_executes(ruling)
+        ruling = self._check_named(ruling)
         if ruling.allowed:
             values = bound_values(message, types) if self._c.repairs.watching else ()
             ruling = self._c.repairs.judge(ruling, values)
@@ -335,9 +345,8 @@ class AgentSide:
             # Bound to nothing we saw: the server has no such portal, and says so itself.
             self._c.replies.owe(Reply(Owed.EXECUTE, must_fail=True))
             return None
-        for name in portal.ruling.executes:
-            self._await(self._c.names.doubt(name.encode()))
-        ruling = self._check_executes(portal.ruling)
+        self._await_names(portal.ruling)
+        ruling = self._check_named(self._judged_anew(portal))
         if not ruling.allowed or not ruling.running.reads:
             self._c.await_result()
         if not ruling.allowed:
@@ -352,12 +361,12 @@ class AgentSide:
         if self._must_hold(ruling, counted, simple=False):
             write = HeldWrite(self._c, ruling, entry, counted)
             frame = data[self._c.agent_frames.start : end]
-            return write.execute(frame, portal, () if ruling.plain else self._apply(ruling))
+            return write.execute(frame, portal, () if ruling.plain else self._apply(ruling, portal.price))
         self._c.written = None
         reply = Reply(Owed.EXECUTE, entry, ruling=ruling)
         if self._c.owe(reply):
             if not ruling.plain:
-                reply.changes = self._apply(ruling)
+                reply.changes = self._apply(ruling, portal.price)
             if counted is not None:
                 reply.counted = counted
                 self._c.limited = reply
@@ -477,11 +486,51 @@ class AgentSide:
     def _again(self, ruling: Ruling) -> Ruling | None:
         """The ruling on a prepared statement now: on another path or schema its names may mean others."""
         self._c.keep_up()
-        current = ruling.names == self._c.scope and not self._c.schema_outdated
+        current = self._in_force(ruling) and not self._c.schema_outdated
         return ruling if current else self._rule(ruling.text)
 
-    def _check_executes(self, ruling: Ruling) -> Ruling:
-        """What SQL EXECUTE runs is judged as prepared here, under the names in force now."""
+    def _in_force(self, ruling: Ruling) -> bool:
+        """True where the policy and the names that ``ruling`` rests on are those of now."""
+        return ruling.policy is self._c.gate.policy and ruling.names == self._c.scope
+
+    def _judged_anew(self, portal: Portal) -> Ruling:
+        """The ruling by the policy in force on what was bound or declared, maybe under another.
+
+        Its names mean what they meant then, and its price is read from the plan of then.
+        """
+        ruling, gate = portal.ruling, self._c.gate
+        if ruling.policy is gate.policy:
+            return ruling
+        names = gate.names(ruling.names.paths, unsettled=self._c.unsettled, temporary=self._c.temporary)
+        text = ruling.text
+        fresh = gate.cache(names).get(text) or gate.rule(text, names) or gate.rule_slowly(text, names)
+        if fresh.allowed and fresh.sent != ruling.sent:
+            fresh = self._outdated(fresh)
+        elif fresh.allowed and fresh.priced and portal.price is None:
+            fresh = gate.unasked(fresh)
+        elif fresh.allowed and fresh.priced and portal.price is not None:
+            weighed = gate.weighed(fresh, portal.price.plan, self._c.clock())
+            portal.price = weighed.price or portal.price
+            fresh = weighed.refusal or fresh
+        portal.ruling = fresh
+        if portal.meter is None:
+            portal.meter = Meter()
+        return fresh
+
+    def _await_names(self, ruling: Ruling) -> None:
+        """Wait until it is certain what the names stand for that ``ruling`` runs."""
+        for name in ruling.executes:
+            self._await(self._c.names.doubt(name.encode()))
+        for fetched in _fetched(ruling):
+            self._await(self._c.names.cursor_doubt(fetched))
+
+    def _check_named(self, ruling: Ruling) -> Ruling:
+        """What SQL EXECUTE runs is judged as prepared here, under the names in force now, and what FETCH
+        reads as it was opened."""
+        for fetched in _fetched(ruling):
+            opened = self._c.names.portal(fetched)
+            if opened is not None and not self._judged_anew(opened).allowed:
+                return opened.ruling
         for name, prepared in self._executed(ruling):
             if prepared is None or self._c.names.doubt(name.encode()) is not None:
                 return self._objection(
@@ -496,10 +545,9 @@ class AgentSide:
                     ruling.decision.query,
                 )
             inner = prepared.ruling
-            if inner.names != self._c.scope:
+            if not self._in_force(inner):
                 inner = self._rule(inner.text) or self._c.gate.rule_slowly(inner.text, self._c.scope)
-                if inner.allowed and inner.sent != prepared.ruling.sent:
-                    inner = self._outdated(inner)
+                inner = self._held_to(prepared, inner)
                 if not inner.allowed:
                     return inner
         return ruling
@@ -520,12 +568,14 @@ class AgentSide:
             decision = Allow(query, statement_class, observed=(violation,))
         return Ruling(decision, self._c.gate.policy, query.sql.encode(), self._c.scope)
 
-    def _apply(self, ruling: Ruling) -> list[AnyChange]:
-        """What forwarding the statement does to names and search_path; returns the former."""
+    def _apply(self, ruling: Ruling, price: Price | None) -> list[AnyChange]:
+        """What forwarding the statement, let through at ``price``, does to names and search_path; returns the
+        former."""
         executed = [(name, found.ruling) for name, found in self._executed(ruling) if found is not None]
         changes: list[AnyChange] = []
         for name, run in [(None, ruling), *executed]:
-            self._c.altered = self._c.altered or run.alters
+            if run.alters:
+                self._c.altered = self._c.has_altered = True
             if run.paths or run.resets_path:
                 self._c.widen_paths(run)
             elif run.ends:
@@ -533,10 +583,10 @@ class AgentSide:
             for ref in run.actions:
                 # Running what PREPARE made does not make it again.
                 if (ref.action, ref.name) != (SessionAction.PREPARE, name):
-                    changes += self._act(ref, run)
+                    changes += self._act(ref, run, price)
         return changes
 
-    def _act(self, ref: SessionRef, ruling: Ruling) -> Sequence[AnyChange]:
+    def _act(self, ref: SessionRef, ruling: Ruling, price: Price | None) -> Sequence[AnyChange]:
         name = (ref.name or "").encode()
         match ref.action:
             case SessionAction.PREPARE:
@@ -548,6 +598,11 @@ class AgentSide:
             case SessionAction.DEALLOCATE_ALL | SessionAction.DISCARD_ALL:
                 return self._c.names.forget_all()
             case SessionAction.DECLARE:
-                return (self._c.names.declare(name, ruling, ref.hold),)
+                return (self._c.names.declare(name, ruling, ref.hold, price),)
             case _:
                 return ()
+
+
+def _fetched(ruling: Ruling) -> list[bytes]:
+    """The cursors that FETCH reads."""
+    return [(ref.name or "").encode() for ref in ruling.actions if ref.action is SessionAction.FETCH]

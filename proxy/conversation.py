@@ -17,7 +17,7 @@ from policy.lineage import scope_key
 from policy.model import Mode, Violation
 from policy.rejection import reject
 from policy.settings import split_identifiers
-from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
+from proxy.effects import AuditEntry, Close, Decide, Effect, JudgedAnew, Record, ToBackend, ToFrontend
 from proxy.exchange import Answer, Exchange
 from proxy.gate import Gate
 from proxy.limits import run_limits
@@ -133,19 +133,15 @@ class Conversation:
         clock: Callable[[], float],
         message_bytes: int,
     ) -> None:
-        self.gate = gate
-        self.observes = gate.policy.mode is Mode.OBSERVE
         self.identity = identity
-        scope = scope_key(
-            gate.policy.repair, gate.agent, identity.database, identity.application, identity.connection
-        )
-        self.repairs = Repairs(gate, gate.ledger, scope, identity.connection, time.time)
+        self.temporary = False
+        """True where an earlier policy let the session make temporary relations."""
+        self._judge_by(gate)
         self.clock = clock
         self.agent_frames = FrontendFrames(message_bytes)
         self.server_frames = BackendFrames()
         self.replies = Replies()
         self.names = Names()
-        self.limits = run_limits(gate.policy)
         self.awaited: Doubt | None = None
         self.limited: Reply | None = None
         """The last result forwarded that may yet go over a limit."""
@@ -170,6 +166,8 @@ class Conversation:
         self.cache = gate.cache(self.scope)
         self.altered = False
         """True from a statement that may change the schema until the catalog has been asked again."""
+        self.has_altered = False
+        """True from the first statement of the session that may have changed the schema."""
         self.phase = Phase.READY
         self.waiting: Held | None = None
         self.decisions = 0
@@ -187,6 +185,30 @@ class Conversation:
         """Transaction status as the server last gave it."""
         self.fatal_relayed = False
         self.effects: list[Effect] = []
+
+    def _judge_by(self, gate: Gate) -> None:
+        identity = self.identity
+        self.gate = gate
+        self.observes = gate.policy.mode is Mode.OBSERVE
+        self.limits = run_limits(gate.policy)
+        scope = scope_key(
+            gate.policy.repair, gate.agent, identity.database, identity.application, identity.connection
+        )
+        self.repairs = Repairs(gate, gate.ledger, scope, identity.connection, time.time)
+
+    def change_gate(self, gate: Gate) -> None:
+        """Judge by ``gate`` from here on, where no reply is owed and no message waits (``succession``).
+
+        What was prepared and opened before keeps the ruling it was given, and so tells whose it is.
+        """
+        # Where no catalog says what the old policy allowed, it may have been anything.
+        self.temporary = not isinstance(self.scope, CatalogNames) or self.scope.temporary
+        self._judge_by(gate)
+        self.limited = None
+        self.written = None
+        self.server_frames.watch(None, None)
+        self.use_paths(self.scope.paths)
+        self.effects.append(JudgedAnew())
 
     @property
     def held(self) -> bool:
@@ -339,7 +361,7 @@ class Conversation:
 
     def use_paths(self, paths: tuple[tuple[str, ...], ...]) -> None:
         self.generation = self.gate.generation
-        self.scope = self.gate.names(paths, unsettled=self.unsettled)
+        self.scope = self.gate.names(paths, unsettled=self.unsettled, temporary=self.temporary)
         self.cache = self.gate.cache(self.scope)
 
     def keep_up(self) -> None:
@@ -354,7 +376,7 @@ class Conversation:
         renew = self.schema_outdated
         if renew:
             self.altered = False
-        self.effects.append(Decide(text, self.scope, renew=renew))
+        self.effects.append(Decide(text, self.scope, renew=renew, temporary=self.temporary))
 
     def enriched(
         self, fields: Mapping[str, str], ruling: Ruling | None, entry: AuditEntry | None, turns_left: int

@@ -34,17 +34,21 @@ class ToBackend:
 
 class Decide:
     """Have ``text`` judged away from the event loop (``Gate.rule_surely``) and call ``Session.decided`` with
-    the ruling. With ``renew``, its names are first looked up in the schema as it is by now.
+    the ruling. With ``renew``, its names are first looked up in the schema as it is by now; ``temporary`` as
+    in ``Gate.names``.
 
     Until then the session is ``held``: the agent's messages wait.
     """
 
-    __slots__ = ("names", "renew", "text")
+    __slots__ = ("names", "renew", "temporary", "text")
 
-    def __init__(self, text: bytes, names: SessionNames, *, renew: bool = False) -> None:
+    def __init__(
+        self, text: bytes, names: SessionNames, *, renew: bool = False, temporary: bool = False
+    ) -> None:
         self.text = text
         self.names = names
         self.renew = renew
+        self.temporary = temporary
 
 
 class Record:
@@ -77,7 +81,14 @@ class CancelRunning:
     __slots__ = ()
 
 
-Effect = ToFrontend | ToBackend | Decide | Record | Close | CancelRunning
+class JudgedAnew:
+    """From here on the session judges by the gate that ``Session.adopt`` gave: what is to be recorded before
+    this effect was decided by the one before, and all that follows by this one."""
+
+    __slots__ = ()
+
+
+Effect = ToFrontend | ToBackend | Decide | Record | Close | CancelRunning | JudgedAnew
 
 
 class AuditEntry:

@@ -89,8 +89,11 @@ class Gate:
         again, and with them ``cache``. None where there is no catalog, or none that can be trusted."""
         return self.catalog.current if self.catalog is not None else None
 
-    def names(self, paths: tuple[SearchPath, ...], *, unsettled: bool = False) -> SessionNames:
-        """What names mean now along ``paths``; ``unsettled`` as in ``CatalogNames``."""
+    def names(
+        self, paths: tuple[SearchPath, ...], *, unsettled: bool = False, temporary: bool = False
+    ) -> SessionNames:
+        """What names mean now along ``paths``; ``unsettled`` as in ``CatalogNames``, and ``temporary`` for a
+        session that may hold temporary relations whatever this policy lets it make."""
         if self.catalog is None:
             return PathNames(paths)
         catalog = self.catalog.current
@@ -98,13 +101,16 @@ class Gate:
             return UnreadCatalog(paths, self.catalog.database)
         if self._temporary is None or self._temporary[0] is not catalog:
             self._temporary = (catalog, may_hold_temporary(self.policy, catalog))
-        return CatalogNames(catalog, paths, temporary=self._temporary[1], unsettled=unsettled)
+        temporary = temporary or self._temporary[1]
+        return CatalogNames(catalog, paths, temporary=temporary, unsettled=unsettled)
 
-    async def renewed(self, paths: tuple[SearchPath, ...], *, unsettled: bool = False) -> SessionNames:
+    async def renewed(
+        self, paths: tuple[SearchPath, ...], *, unsettled: bool = False, temporary: bool = False
+    ) -> SessionNames:
         """``names`` by a snapshot that shows everything committed by now."""
         if self.catalog is not None and not await self.catalog.renew():
             return UnreadCatalog(paths, self.catalog.database)
-        return self.names(paths, unsettled=unsettled)
+        return self.names(paths, unsettled=unsettled, temporary=temporary)
 
     def enrich(
         self, fields: Mapping[str, str], ruling: Ruling, turns_left: int, error_id: str = ""
@@ -160,17 +166,24 @@ class Gate:
         return catalog is not None and is_look_up(facts, ruling.names, catalog)
 
     async def rule_surely(
-        self, text: bytes, names: SessionNames, judge_apart: JudgeApart, *, renew: bool = False
+        self,
+        text: bytes,
+        names: SessionNames,
+        judge_apart: JudgeApart,
+        *,
+        renew: bool = False,
+        temporary: bool = False,
     ) -> Ruling:
         """The ruling on a text of any size; ``judge_apart`` runs ``rule_slowly`` in another thread.
 
-        With ``renew``, and before a refusal that rests on what the catalog lacks, the catalog is asked again.
+        With ``renew``, and before a refusal that rests on what the catalog lacks, the catalog is asked again;
+        ``temporary`` as in ``names``.
         """
         if renew:
-            names = await self.renewed(names.paths)
+            names = await self.renewed(names.paths, temporary=temporary)
         ruling = await judge_apart(text, names)
         if ruling.doubtful and not renew and isinstance(names, CatalogNames):
-            fresh = await self.renewed(names.paths, unsettled=names.unsettled)
+            fresh = await self.renewed(names.paths, unsettled=names.unsettled, temporary=temporary)
             if fresh != names:
                 ruling = await judge_apart(text, fresh)
         return ruling
@@ -193,6 +206,14 @@ class Gate:
 
     def priced(self, ruling: Ruling, rows: Sequence[bytes], types: tuple[int, ...], now: float) -> Priced:
         """What EXPLAIN's answer makes of ``ruling``; ``rows`` are its DataRow bodies, ``now`` in seconds."""
+        priced = self.weighed(ruling, rows, now)
+        if priced.price is not None and ruling.question is not None and ruling.question.reusable:
+            _make_room(ruling.prices, MAX_PRICES)
+            ruling.prices[types] = priced.price
+        return priced
+
+    def weighed(self, ruling: Ruling, rows: Sequence[bytes], now: float) -> Priced:
+        """``priced`` for this one use, as of an answer that was given earlier."""
         query = ruling.decision.query
         facts = query.statements[0]
         try:
@@ -206,15 +227,15 @@ class Gate:
         if verdict.violations:
             return Priced(self.refused(ruling, verdict.violations, verdict.cost), None)
         notice_bytes = b"".join(encode_notice(error_fields(notice(w, self.policy))) for w in verdict.warnings)
-        price = Price(now + PRICE_HOLDS_S, verdict.cost, notice_bytes)
-        if ruling.question is not None and ruling.question.reusable:
-            _make_room(ruling.prices, MAX_PRICES)
-            ruling.prices[types] = price
-        return Priced(None, price)
+        return Priced(None, Price(now + PRICE_HOLDS_S, verdict.cost, notice_bytes, tuple(rows)))
 
     def unpriced(self, ruling: Ruling) -> Ruling:
         """The refusal of a statement whose price could not be had in time."""
         return self.refused(ruling, (unpriceable.too_slow(self.policy),), None)
+
+    def unasked(self, ruling: Ruling) -> Ruling:
+        """The refusal of what was opened when nobody asked for its price, and now has to have one."""
+        return self.refused(ruling, (unpriceable.unasked(self.policy),), None)
 
     def foreseen(self, ruling: Ruling, cost: Mapping[str, Any] | None) -> Ruling:
         """The refusal of a statement that was counted to write too many rows; ``cost`` is its plan's."""

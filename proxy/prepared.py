@@ -9,7 +9,7 @@ ends. Knows no bytes and no policy.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from policy.lineage import Repair
 from proxy.limits import Meter
@@ -21,11 +21,15 @@ MAX_TEXT: Final = 1 << 26
 """Bytes of the texts of all prepared statements of a connection: one may have a megabyte."""
 
 
-class Prepared(NamedTuple):
-    """A prepared statement: its ruling, and the parameter types that Parse named."""
+class Prepared:
+    """A prepared statement: its ruling, the newest that it was given, and the parameter types that Parse
+    named."""
 
-    ruling: Ruling
-    types: tuple[int, ...] = ()
+    __slots__ = ("ruling", "types")
+
+    def __init__(self, ruling: Ruling, types: tuple[int, ...] = ()) -> None:
+        self.ruling = ruling
+        self.types = types
 
 
 class Portal:
@@ -47,12 +51,14 @@ class Portal:
         self.repair = repair
 
 
-class Cursor(NamedTuple):
-    """A cursor of DECLARE; ``hold`` for WITH HOLD; ``meter`` is what it has returned."""
+class Cursor(Portal):
+    """A cursor of DECLARE; ``hold`` for WITH HOLD."""
 
-    ruling: Ruling
-    hold: bool
-    meter: Meter
+    __slots__ = ("hold",)
+
+    def __init__(self, ruling: Ruling, hold: bool, price: Price | None = None) -> None:
+        super().__init__(ruling, price, Meter())
+        self.hold = hold
 
 
 class TooManyNames(Exception):  # noqa: N818 - says what happened
@@ -167,14 +173,13 @@ class Names:
         return None if found is None else found.meaning
 
     def portal(self, name: bytes) -> Portal | None:
-        """What Execute of portal or cursor ``name`` runs."""
+        """What Execute of portal or cursor ``name``, or FETCH from it, runs."""
         opened = self._portals.get(name)
         portal = None if opened is None else opened.meaning
         if portal is not None:
             return portal
         declared = self._cursors.get(name)
-        cursor = None if declared is None else declared.meaning
-        return None if cursor is None else Portal(cursor.ruling, meter=cursor.meter)
+        return None if declared is None else declared.meaning
 
     def meter(self, name: bytes) -> Meter:
         """What FETCH from ``name`` has returned: it may also be a portal that a function opened."""
@@ -190,6 +195,10 @@ class Names:
     def portal_doubt(self, portal: bytes) -> AnyChange | None:
         """The same of a portal's name."""
         return self._doubt(self._portals.get(portal))
+
+    def cursor_doubt(self, name: bytes) -> AnyChange | None:
+        """The same of what FETCH from ``name`` reads."""
+        return self._doubt(self._portals.get(name)) or self._doubt(self._cursors.get(name))
 
     def _doubt(self, change: AnyChange | None) -> AnyChange | None:
         if change is None or change.before is None or change.segment == self._segment:
@@ -228,9 +237,9 @@ class Names:
             Change(self._cursors, name, None, self._segment),
         ]
 
-    def declare(self, name: bytes, ruling: Ruling, hold: bool) -> Change[Cursor]:
+    def declare(self, name: bytes, ruling: Ruling, hold: bool, price: Price | None = None) -> Change[Cursor]:
         self._make_room(name in self._cursors)
-        return Change(self._cursors, name, Cursor(ruling, hold, Meter()), self._segment)
+        return Change(self._cursors, name, Cursor(ruling, hold, price), self._segment)
 
     def transaction_ended(self) -> None:
         """No portal outlives its transaction, nor a cursor that was not declared WITH HOLD.

@@ -17,7 +17,17 @@ import structlog
 from policy.catalog_names import SessionNames
 from proxy import backend
 from proxy.audit_line import ConnectionIdentity
-from proxy.effects import AuditEntry, CancelRunning, Close, Decide, Effect, Record, ToBackend, ToFrontend
+from proxy.effects import (
+    AuditEntry,
+    CancelRunning,
+    Close,
+    Decide,
+    Effect,
+    JudgedAnew,
+    Record,
+    ToBackend,
+    ToFrontend,
+)
 from proxy.gate import Gate
 from proxy.ruling import Ruling
 from proxy.session import Session
@@ -173,6 +183,35 @@ class Relay:
         for side in (self._frontend, self._backend):
             side.transport.abort()
 
+    @property
+    def has_altered(self) -> bool:
+        """As of its session."""
+        return self._session.has_altered
+
+    def adopt(self, gate: Gate) -> None:
+        """Have what the agent sends from now on judged by ``gate``; what is under way ends as it began."""
+        self._change_session(lambda: self._session.adopt(gate))
+
+    def dismiss(self, reason: str, *, at_once: bool) -> None:
+        """End with ``reason`` as soon as nothing runs, with ``at_once`` even inside a transaction."""
+        self._change_session(lambda: self._session.dismiss(reason, at_once=at_once))
+
+    def _change_session(self, change: Callable[[], list[Effect]]) -> None:
+        if self._ending:
+            return
+        try:
+            self._carry_out(change())
+            self._set_unread(_OVERFULL, self._session.overfull)
+        except Exception as error:
+            self._surprised(error)
+
+    def _judge_by(self, gate: Gate) -> None:
+        self._gate = gate
+        self._identity = self._identity._replace(
+            policy_name=gate.policy.name, policy_sha256=gate.policy.sha256
+        )
+        self._watched = self._session.watched
+
     async def cancel(self) -> None:
         """Cancel the query that runs, if one does. Meanwhile the agent is not read and the backend kept.
 
@@ -228,6 +267,8 @@ class Relay:
                 self._spawn(self._judge(effect))
             elif isinstance(effect, CancelRunning):
                 self._spawn(self._cancel_running())
+            elif isinstance(effect, JudgedAnew):
+                self._judge_by(self._session.gate)
             else:
                 self._close(effect.reason, abandoned=effect.abandoned)
 
@@ -253,7 +294,11 @@ class Relay:
         """Have the gate judge in another thread; what the agent sends meanwhile waits."""
         try:
             ruling = await self._gate.rule_surely(
-                effect.text, effect.names, self._judge_apart, renew=effect.renew
+                effect.text,
+                effect.names,
+                self._judge_apart,
+                renew=effect.renew,
+                temporary=effect.temporary,
             )
             if not self._ending:
                 self._carry_out(self._session.decided(ruling))

@@ -45,28 +45,28 @@ _ENDING: Final = frozenset(
 
 
 class Price(NamedTuple):
-    """A price within the limits. ``until`` is the clock's reading up to which it need not be asked again."""
+    """A price within the limits. ``until`` is the clock's reading up to which it need not be asked again,
+    ``plan`` what it was read from: the bodies of EXPLAIN's DataRow messages."""
 
     until: float
     cost: Mapping[str, Any]
     notice: bytes = b""
+    plan: tuple[bytes, ...] = ()
 
 
 class Ruling:
     """A decision with what a session must know of it, worked out once.
 
-    ``text`` is what was judged and ``names`` the search paths, and catalog, it was judged under. ``alters``
-    is True where running it may change the schema that later names are looked up in; ``doubtful`` where it is
-    refused for what the catalog lacks, which may have been made since it was read. ``plain`` is True when
-    forwarding the statement changes nothing the session keeps track of. ``declares`` that it opens a cursor
-    which needs a transaction around it. ``executes`` are the names SQL EXECUTE runs; ``actions`` what the
-    statement does to the session's names; ``paths`` the settings of search_path it makes, ``resets_path``
-    that it puts the path back to its start, ``ends`` that it ends a transaction or a part of one, which may
-    bring an earlier path back. ``priced`` says that there is a ``question`` to ask about its price, ``count``
-    what to ask about the rows it would write; ``prices`` are those that hold whatever values are bound, by
-    the types of the parameters. ``running`` is what it does to rows. ``forward`` is what goes to the server
-    in the place of ``text``, None where that is ``text`` itself.
-    """
+    ``text`` is what was judged and ``policy`` by what; ``names`` are the search paths, and catalog, it was
+    judged under. ``alters`` is True where running it may change the schema that later names are looked up in;
+    ``doubtful`` where it is refused for what the catalog lacks, which may have been made since it was read.
+    ``plain`` is True when forwarding the statement changes nothing the session keeps track of. ``declares``
+    that it opens a cursor which needs a transaction around it. ``executes`` are the names SQL EXECUTE runs;
+    ``actions`` what the statement does to the session's names; ``paths`` the settings of search_path it
+    makes, ``resets_path`` that it puts the path back to its start, ``ends`` that it ends a transaction or a
+    part of one, which may bring an earlier path back. ``priced`` says that there is a ``question`` to ask
+    about its price, ``count`` what to ask about the rows it would write; ``prices`` are those that hold
+    whatever values are bound, XX"""
 
     __slots__ = (
         "_question",
@@ -85,6 +85,7 @@ class Ruling:
         "notice",
         "paths",
         "plain",
+        "policy",
         "priced",
         "prices",
         "resets_path",
@@ -102,6 +103,7 @@ class Ruling:
         question: Question | None = None,
     ) -> None:
         self.text = text
+        self.policy = policy
         self.names = names
         self._question = question
         self.priced = question is not None
@@ -161,6 +163,7 @@ class LiftedRuling(Ruling):
         query = Lifted(text.decode("ascii"), decided.query)
         self.decision = Allow(query, decided.statement_class, basis=decided.basis)
         self.text = text
+        self.policy = like.policy
         self.names = like.names
         self._question = None
         self._like = like

@@ -14,14 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Self
 
 import structlog
 
 from policy.ledger import Ledger, MemoryLedger
 from policy.model import Policy
-from proxy import handshake, tls
+from proxy import handshake, renewal, tls
 from proxy.agents import AgentConfig
 from proxy.audit_line import ConnectionIdentity
 from proxy.backend import BackendError, BackendSession, Endpoint
@@ -78,6 +78,7 @@ class Server:
         self._judges = ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge")
         self._listener: asyncio.Server | None = None
         self._catalogs = Catalogs()
+        self._terms = _Terms.of(config)
         self.replace_config(config)
 
     @property
@@ -105,13 +106,28 @@ class Server:
         return self._catalogs.readable
 
     def replace_config(self, config: Config) -> None:
-        """Serve new connections by ``config``; live ones keep what they began with, and so does the listener.
+        """Serve by ``config`` from here on, live connections too as far as may be (``renewal``). The listener
+        keeps its address.
 
         Raises OSError or ssl.SSLError where its certificates have become unusable; nothing has changed then.
         """
-        self._terms = _Terms.of(config)
+        self._terms = self._terms.replaced_by(renewal.keep_unchanged(self._terms.config, config))
         self._meters.know(config.agents)
         self._logins.allow(max(_connections_of(agent, config) for agent in config.agents.values()))
+        for relay, live in list(self._live.items()):
+            self._renew(relay, live)
+
+    def _renew(self, relay: Relay, live: _Live) -> None:
+        """Bring a live connection to the terms of now."""
+        config, proven = self._terms.config, live.proven
+        dismissal = renewal.dismissal(proven, live.policy, config, has_altered=relay.has_altered)
+        agent = config.agent_for(proven.user)
+        if agent is not None and (dismissal is None or not dismissal.at_once):
+            self._live[relay] = replace(live, policy=agent.policy)
+            gate = self._terms.gate(agent.policy, proven.user, live.catalog, self._ledger, self._meters.gate)
+            relay.adopt(gate)
+        if dismissal is not None:
+            relay.dismiss(dismissal.reason, at_once=dismissal.at_once)
 
     async def start(self) -> tuple[str, int]:
         """Listen; returns the host and the port, which the system chose where the config says 0."""
@@ -287,7 +303,7 @@ class Server:
             on_ended=self._ended,
         )
         secret = self._cancels.register(opened.pid, proven.packet.version, relay)
-        self._live[relay] = _Live(proven.user, opened.pid, secret, leg.catalog)
+        live = self._live[relay] = _Live(proven, policy, opened.pid, secret, leg.catalog)
         try:
             relay.start(stream, leg.stream, handshake.greeting(proven, opened, secret))
         except BaseException:
@@ -302,6 +318,9 @@ class Server:
             client=stream.client,
             policy=policy.name,
         )
+        if terms is not self._terms:
+            # The configuration was replaced during the handshake.
+            self._renew(relay, live)
 
     def _refuse(self, stream: _Accepted, refusal: RefusedError) -> None:
         self._meters.refused[refusal.fields["sqlstate"]] += 1
@@ -337,7 +356,7 @@ class Server:
         """Both transports of a relay are gone."""
         live = self._forget(relay)
         self._catalogs.give_back(live.catalog)
-        self._leave_place(live.agent)
+        self._leave_place(live.proven.user)
         self._socket_gone()
 
     def _forget(self, relay: Relay) -> _Live:
@@ -375,12 +394,20 @@ class _Terms:
         )
         return cls(config, served, Endpoint.of(config.backend), {})
 
+    def replaced_by(self, config: Config) -> _Terms:
+        """The terms of ``config``, with the gates that judge alike."""
+        terms = _Terms.of(config)
+        if config.limits.statement_bytes == self.config.limits.statement_bytes:
+            policies = {id(policy) for policy in config.policies}
+            terms.gates.update({k: gate for k, gate in self.gates.items() if id(gate.policy) in policies})
+        return terms
+
     def gate(
         self, policy: Policy, agent: str, catalog: WatchedCatalog, ledger: Ledger, meter: GateMeter
     ) -> Gate:
         key = (policy.source, agent, catalog.database)
         gate = self.gates.get(key)
-        if gate is None or gate.catalog is not catalog:
+        if gate is None or gate.catalog is not catalog or gate.policy is not policy:
             limit = self.config.limits.statement_bytes
             gate = self.gates[key] = Gate(policy, agent, limit, catalog, ledger, meter=meter)
         return gate
@@ -388,9 +415,10 @@ class _Terms:
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """What a server keeps of a relay."""
+    """What a server keeps of a relay; ``policy`` is what it was last told to judge by."""
 
-    agent: str
+    proven: Proven
+    policy: Policy
     pid: int
     secret: bytes
     catalog: WatchedCatalog

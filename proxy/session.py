@@ -44,6 +44,7 @@ class Session:
         self._agent = AgentSide(self._c)
         self._server = ServerSide(self._c)
         self._watchdog = Watchdog(self._c)
+        self._succession = self._agent.succession
 
     @property
     def status(self) -> bytes:
@@ -74,6 +75,16 @@ class Session:
     def watched(self) -> bool:
         """True where ``look`` should be called every now and then while the session is busy."""
         return self._watchdog.watches
+
+    @property
+    def has_altered(self) -> bool:
+        """True where the session may have made relations that no catalog shows, and still have them."""
+        return self._c.has_altered
+
+    @property
+    def gate(self) -> Gate:
+        """What the session judges by now."""
+        return self._c.gate
 
     @property
     def cancellable(self) -> bool:
@@ -109,8 +120,25 @@ class Session:
         except (FramingError, MalformedMessage, LookupError) as surprise:
             self._c.surprised(f"backend: {surprise}")
             return self._c.effects
+        if self._succession.pending:
+            self._succession.attempt()
         if was_held and not self._c.held and not self._c.closed:
             self._agent.advance()
+        return self._c.effects
+
+    def adopt(self, gate: Gate) -> list[Effect]:
+        """Judge by ``gate`` as soon as nothing is half-way; the effect ``JudgedAnew`` says when."""
+        self._c.effects = []
+        if not self._c.closed:
+            self._succession.propose(gate)
+        return self._c.effects
+
+    def dismiss(self, reason: str, *, at_once: bool) -> list[Effect]:
+        """End the session with ``reason`` as soon as nothing runs: with ``at_once`` inside a transaction too,
+        which is rolled back."""
+        self._c.effects = []
+        if not self._c.closed:
+            self._succession.dismiss(reason, at_once=at_once)
         return self._c.effects
 
     def decided(self, ruling: Ruling) -> list[Effect]:
@@ -121,6 +149,9 @@ class Session:
             return []
         if ruling.text != held.text:
             self._c.surprised("a ruling on another statement than the one that waits")
+            return self._c.effects
+        if ruling.policy is not self._c.gate.policy:
+            self._c.surprised("a ruling by another policy than the one in force")
             return self._c.effects
         if isinstance(ruling.names, UnreadCatalog):
             # Until the schema as it is now has been read, every statement asks for it anew.
@@ -135,6 +166,7 @@ class Session:
             return self._c.effects
         self._c.forward(held.frame if replacement is None else replacement)
         self._agent.advance()
+        self._succession.attempt()
         return self._c.effects
 
     def look(self, *, flowing: bool) -> list[Effect]:

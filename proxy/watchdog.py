@@ -28,7 +28,6 @@ class Watchdog:
 
     def __init__(self, conversation: Conversation) -> None:
         self._c = conversation
-        self._limit_s = _statement_limit_s(conversation.gate.policy)
         self._head: Reply | None = None
         self._looked = 0.0
         self._worked_s = 0.0
@@ -38,7 +37,7 @@ class Watchdog:
     def watches(self) -> bool:
         """True where anything may take too long."""
         policy = self._c.gate.policy
-        return self._limit_s is not None or (policy.cost is not None and not self._c.observes)
+        return _statement_limit_s(policy) is not None or (policy.cost is not None and not self._c.observes)
 
     def look(self, *, flowing: bool) -> None:
         """See whether the same reply is still awaited; ``flowing`` is False where the agent does not read.
@@ -55,7 +54,10 @@ class Watchdog:
         if head is None or self._struck or self._c.cancelling:
             return
         question = head.exchange
-        limit = self._limit_s if question is None or question.limit_s is None else question.limit_s
+        if question is not None and question.limit_s is not None:
+            limit: float | None = question.limit_s
+        else:
+            limit = _statement_limit_s(self._c.gate.policy)
         if limit is None or self._worked_s < limit:
             return
         self._struck = True

@@ -100,6 +100,15 @@ def too_slow(policy: Policy) -> Violation:
     )
 
 
+def unasked(policy: Policy) -> Violation:
+    """The objection to rows of what was opened before the policy set limits to its price."""
+    return _refusal(
+        policy,
+        "Unpriceable: this was opened before the policy limited its cost",
+        "End the transaction, close what is open, and send the statement again.",
+    )
+
+
 def _recursions(priced: Priced, policy: Policy) -> Iterator[Violation]:
     if any(node.kind == "Recursive Union" for node in priced.nodes):
         yield _violation(

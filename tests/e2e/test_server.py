@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -137,24 +136,6 @@ def test_a_handshake_that_is_cut_short_by_a_stop_leaves_nothing(
         writer.close()
 
     serving(config_for(shop), use)
-
-
-def test_a_reload_serves_new_connections_and_leaves_live_ones(shop: Database) -> None:
-    config = config_for(shop)
-    nothing = dataclasses.replace(POLICY, name="nothing", statements={})
-    agent = dataclasses.replace(config.agents["local"], policy=nothing)
-
-    async def use(server: Server, port: int) -> None:
-        old = await connect(shop, port)
-        server.replace_config(dataclasses.replace(config, agents={"local": agent}))
-        new = await connect(shop, port)
-        assert await old.fetchval("SELECT 1") == 1
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            await new.fetchval("SELECT 1")
-        await old.close()
-        await new.close()
-
-    serving(config, use)
 
 
 async def refusal_of(database: Database, port: int) -> asyncpg.PostgresError:

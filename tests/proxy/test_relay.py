@@ -137,7 +137,9 @@ class ScriptedGate:
         judge_apart: Callable[[bytes, PathNames], Awaitable[bytes]],
         *,
         renew: bool,
+        temporary: bool,
     ) -> bytes:
+        assert not temporary
         self.renewed.append(renew)
         return await judge_apart(text, names)
 
