@@ -33,7 +33,7 @@ from proxy.gate import Gate
 from proxy.ruling import Ruling
 from proxy.session import Session
 from proxy.wire.backend import decode_fields
-from tests.support.model_server import PATH_QUESTION, ModelServer
+from tests.support.model_server import PATH_QUESTION, SETTING_QUESTION, ModelServer
 from tests.support.wire import (
     COPY_DONE,
     FLUSH,
@@ -326,7 +326,8 @@ def test_an_agent_sees_what_postgresql_would_say(script: list[bytes], seed: int)
     assert table.server.ran == judge.ran
     # Nothing undecided and nothing refused was ever read by the server, not even as a text.
     assert not any(refused(text) for text in table.server.read)
-    strangers = {t for t in table.server.read if t not in judge.read and PATH_QUESTION not in t}
+    own = (PATH_QUESTION, SETTING_QUESTION)
+    strangers = {t for t in table.server.read if t not in judge.read and not any(q in t for q in own)}
     assert strangers <= {SUBSTITUTE}
     # Every decision is recorded, once.
     assert sorted(int(r.id.rpartition("-")[2]) for r in table.records) == [
