@@ -10,7 +10,7 @@ of a policy hold the same dialogue.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from policy.decision import Decision, Reject, refuse
@@ -57,11 +57,12 @@ class Dialogue:
     ledger: Ledger
     scope: str
     connection: str
+    kept: bool = field(init=False)
+    """Whether there is anything to ask the ledger, ever: worked out once, being asked of every statement."""
 
-    @property
-    def kept(self) -> bool:
-        """Whether there is anything to ask the ledger, ever."""
-        return self.policy.mode is Mode.ENFORCE and _repairs_any(self.policy)
+    def __post_init__(self) -> None:
+        kept = self.policy.mode is Mode.ENFORCE and _repairs_any(self.policy)
+        object.__setattr__(self, "kept", kept)
 
     @property
     def watching(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
@@ -153,6 +153,9 @@ class ClassRow:
     repair_once: bool = False
     needs: Needs | None = None
     line: int = 0
+
+
+_NO_ROW: Final = ClassRow(Verdict.REJECT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +385,7 @@ class Policy:
 
     def row(self, statement_class: StatementClass) -> ClassRow:
         """The row that decides ``statement_class``; a class with no row is rejected."""
-        return self.statements.get(statement_class, ClassRow(Verdict.REJECT))
+        return self.statements.get(statement_class, _NO_ROW)
 
     def level(self, rule: str, default: RuleLevel) -> RuleLevel:
         return self.rules.get(rule, default)
