@@ -370,7 +370,7 @@ class Values:
         tail = _tail(name, wanted)
         if at < 0:  # regclass 'orders'
             constant = arg["A_Const"]["location"]
-            inner, outer = (constant, self._edits.end_of_token(constant)), (type_at, -1)
+            inner = constant, self._edits.end_of_token(constant)
             outer = (type_at, inner[1])
         elif self._edits.is_cast_sign(at):
             inner = self._edits.before_cast(at, arg)
@@ -381,6 +381,9 @@ class Values:
         # A name that a constant cast to regclass holds has been judged as a mention of the relation.
         text = arg.get("A_Const", {}).get("sval", {}).get("sval", "").strip()
         named = name == "regclass" and text != "" and not text.isdecimal() and text != "-"
+        # GROUP BY finds what it groups by in the result only where both are called alike.
+        own, sure = _column_name({"TypeCast": fields})
+        label = label if label and sure < _SURE else own
         return self._looked_up(arg, TYPES[name], inner, outer, tail=tail, label=label, named=named)
 
     def _looked_up(
@@ -398,15 +401,35 @@ class Values:
         before, behind = look_up(thing, self._visibility, label, named=named)
         direct = self._direct(node)
         if direct is not None and thing in TRUSTED.get(direct[0], ()):
-            before, behind = "((", ")::pg_catalog.oid)"
-        self._edits.replace(outer[0], inner[0], before)
+            before, behind = "(SELECT (", "))"
+            if label:
+                behind = f') AS "{label.replace(chr(34), chr(34) * 2)}")'
+        return self._put(node, inner, outer, (before, behind), tail)
+
+    def _put(
+        self,
+        node: Node,
+        inner: tuple[int, int],
+        outer: tuple[int, int],
+        round_it: tuple[str, str],
+        tail: str,
+        *,
+        function: bool = False,
+    ) -> Node:
+        """Put ``round_it`` round ``node``, and ``tail`` behind; a ``function`` is a call of one."""
+        before, behind = round_it
+        if not is_value(before, behind):
+            raise ValueError("a look-up is no value")
+        number = self._edits.next_sketch()
+        first, last = (f"f{number}((", "))") if function else (f"(SELECT {number}, (", "))")
+        self._edits.replace(outer[0], inner[0], before, first)
         value = self._value(node, Wanted.NUMBER)
-        self._edits.replace(inner[1], outer[1], behind + tail)
-        return _filled(before, behind + tail, value)
+        self._edits.replace(inner[1], outer[1], behind + tail, last + tail)
+        return _filled(first, last + tail, value)
 
     # Functions ----------------------------------------------------------------------------------------------
 
-    def _call(self, fields: Fields, wanted: Wanted, label: str) -> Node:
+    def _call(self, fields: Fields, wanted: Wanted, _label: str) -> Node:
         name = _own_name(fields.get("funcname", ()))
         if name not in SPECIAL:
             return {"FuncCall": self._walked(fields)}
@@ -424,7 +447,7 @@ class Values:
             reg = LOOK_UP_FUNCTIONS[name]
             tail = _tail(reg, wanted)
             return self._looked_up(
-                args[0], TYPES[reg], spans[0], (fields["location"], end), tail=tail, label=label
+                args[0], TYPES[reg], spans[0], (fields["location"], end), tail=tail, label=name
             )
         return self._giver(fields, self._places(name, fields))
 
@@ -490,21 +513,17 @@ class Values:
         if self._in_range and not self._range_names_columns:
             raise self._refused(fields, _ANCESTORS, "Read pg_catalog.pg_inherits instead.")
         spans, end = self._arguments(fields)
+        before, behind = look_up(Thing.CLASS, self._visibility, "")
         first = f"pg_catalog.unnest(ARRAY(SELECT a.r::pg_catalog.oid FROM pg_catalog.{_ANCESTORS}("
         last = (
             ") WITH ORDINALITY AS a(r, i) WHERE a.r::pg_catalog.oid IN "
             f"({self._visibility.classes()}) ORDER BY a.i))"
-        ) + ("" if self._in_range else _tail("regclass", wanted))
-        return self._looked_up_in(fields["args"][0], spans[0], (fields["location"], end), first, last)
-
-    def _looked_up_in(
-        self, node: Node, inner: tuple[int, int], outer: tuple[int, int], first: str, last: str
-    ) -> Node:
-        before, behind = look_up(Thing.CLASS, self._visibility, "")
-        self._edits.replace(outer[0], inner[0], first + before)
-        value = self._value(node, Wanted.NUMBER)
-        self._edits.replace(inner[1], outer[1], behind + last)
-        return _filled(first + before, behind + last, value)
+        )
+        tail = "" if self._in_range else _tail("regclass", wanted)
+        outer = fields["location"], end
+        return self._put(
+            fields["args"][0], spans[0], outer, (first + before, behind + last), tail, function=True
+        )
 
     def _type_of(self, fields: Fields, wanted: Wanted) -> Node:
         call = {"FuncCall": self._walked(fields)}
@@ -604,6 +623,9 @@ def _constant(node: Node) -> str | None:
     return None if value is None else str(value.get("sval", ""))
 
 
+_SURE: Final = 2
+
+
 def _column_name(node: Node) -> tuple[str, int]:
     """What PostgreSQL calls a column of the result, and how sure it is of that: FigureColnameInternal in
     parse_target.c. "" where it has no name."""
@@ -612,24 +634,49 @@ def _column_name(node: Node) -> tuple[str, int]:
     ((kind, fields),) = node.items()
     if kind == "ColumnRef":
         names = [n for part in fields["fields"] if (n := part.get("String", {}).get("sval")) is not None]
-        return (names[-1], 2) if names else ("", 0)
+        return (names[-1], _SURE) if names else ("", 0)
     if kind == "FuncCall":
-        return fields["funcname"][-1]["String"]["sval"], 2
+        return fields["funcname"][-1]["String"]["sval"], _SURE
     if kind == "TypeCast":
         name, sure = _column_name(fields["arg"])
         names = fields["typeName"].get("names", ())
-        return (names[-1]["String"]["sval"], 1) if sure < 2 and names else (name, sure)
+        return (names[-1]["String"]["sval"], 1) if sure < _SURE and names else (name, sure)
     return "", 0
 
 
-@lru_cache(maxsize=256)
-def _template(before: str, behind: str) -> Node:
-    (tree,) = trees(f"SELECT {before}{HOLE}{behind}")
-    return tree["SelectStmt"]["targetList"][0]["ResTarget"]["val"]
+@lru_cache(maxsize=512)
+def is_select(text: str) -> bool:
+    """Whether it is one SELECT, as may stand in brackets."""
+    read = trees(text)
+    return len(read) == 1 and "SelectStmt" in read[0] and text == text.strip()
+
+
+@lru_cache(maxsize=512)
+def is_value(before: str, behind: str) -> bool:
+    """Whether the two make one value of whatever stands between them, in brackets of its own."""
+    read = trees(f"SELECT {before}{HOLE}{behind}")
+    if len(read) != 1 or not (before.endswith("(") and behind.startswith(")")):
+        return False
+    items = read[0].get("SelectStmt", {}).get("targetList", ())
+    values = [item["ResTarget"]["val"] for item in items if "name" not in item["ResTarget"]]
+    if len(items) != 1 or len(values) != 1 or not values[0].keys() <= {"SubLink", "FuncCall"}:
+        return False
+    return _holes(values[0]) == 1
+
+
+def _holes(node: Node) -> int:
+    """How often the tree holds the place of the value, by itself."""
+    if isinstance(node, list):
+        return sum(map(_holes, node))
+    if not isinstance(node, Mapping):
+        return 0
+    if set(node) == {"ColumnRef"} and node["ColumnRef"]["fields"] == [{"String": {"sval": HOLE}}]:
+        return 1
+    return sum(map(_holes, node.values()))
 
 
 def _filled(before: str, behind: str, value: Node) -> Node:
-    """The tree of a replacement of ours, with ``value`` in its hole."""
+    """The tree of a sketch, with ``value`` in its hole."""
 
     def fill(node: Node) -> Node:
         if isinstance(node, list):
@@ -640,4 +687,5 @@ def _filled(before: str, behind: str, value: Node) -> Node:
             return value
         return {k: fill(v) for k, v in node.items() if k not in PLACES}
 
-    return fill(_template(before, behind))
+    (tree,) = trees(f"SELECT {before}{HOLE}{behind}")
+    return fill(tree["SelectStmt"]["targetList"][0]["ResTarget"]["val"])

@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, SessionNames
-from policy.cost import Question, judge, question
+from policy.cost import PREFIX, Question, asked_like, judge, question
 from policy.decision import Allow, Decision, RuleFailure, refuse
-from policy.driver_lookups import is_driver_lookup
-from policy.facts import Facts
+from policy.facts import Facts, QueryString
+from policy.filtered import Rewritten
 from policy.model import Mode, Policy
 from policy.names import Names
 from policy.parse import parse
@@ -60,11 +60,13 @@ def priceable(decision: Decision, policy: Policy, names: SessionNames) -> tuple[
     """
     if not isinstance(decision, Allow) or policy.mode is Mode.OBSERVE:
         return decision, None
-    statements = _run(decision)
+    statements = decision.query.statements
     catalog = catalog_of(names)
     questions = [
         asked for facts in statements if (asked := question(facts, policy, names, catalog)) is not None
     ]
+    if decision.rewritten is not None and len(statements) == 1:
+        questions = [_of_what_runs(asked, decision.query, decision.rewritten) for asked in questions]
     refused = tuple(v for asked in questions for v in asked.refused)
     if not refused and questions and len(statements) > 1:
         refused = (unpriceable.several(policy),)
@@ -76,12 +78,15 @@ def priceable(decision: Decision, policy: Policy, names: SessionNames) -> tuple[
     return decision, next((asked for asked in questions if asked.text is not None), None)
 
 
-def _run(decision: Allow) -> tuple[Facts, ...]:
-    """What runs: of filtered catalogs, the statement that is put in the place of the agent's."""
-    statements = decision.query.statements
-    if decision.rewritten is None or all(is_driver_lookup(facts) for facts in statements):
-        return statements
-    return parse(decision.rewritten.text).statements
+def _of_what_runs(asked: Question, query: QueryString, rewritten: Rewritten) -> Question:
+    """The question about the statement that is put in the place of the agent's, of filtered catalogs."""
+    if asked.text is None:
+        return asked
+    if asked.text == PREFIX + query.sql:
+        return replace(asked, text=PREFIX + rewritten.text)
+    # Of a COPY, a DECLARE or a text that has more than the statement: its parts have to be told anew.
+    (facts,) = parse(rewritten.text).statements
+    return replace(asked_like(asked, facts), offset=None)
 
 
 async def settle(

@@ -10,6 +10,7 @@ catalog.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 Span = tuple[int, int]
@@ -53,7 +54,8 @@ class Edits:
         self._data = data
         self._ascii = len(text) == len(data)
         self._index = {start: number for number, (start, _) in enumerate(tokens)}
-        self._made: list[tuple[int, int, str]] = []
+        self._sketches = 0
+        self._made: list[tuple[int, int, str, str]] = []
 
     def __bool__(self) -> bool:
         return bool(self._made)
@@ -62,28 +64,46 @@ class Edits:
         """The character, from 1, that the byte ``at`` begins."""
         return at + 1 if self._ascii else len(self._data[:at].decode(errors="replace")) + 1
 
-    def replace(self, start: int, end: int, text: str) -> None:
-        self._made.append((start, end, text))
+    def replace(self, start: int, end: int, text: str, sketch: str | None = None) -> None:
+        """Put ``text`` there; ``sketch`` is what stands for it in ``sketched``, None the text itself."""
+        self._made.append((start, end, text, text if sketch is None else sketch))
+
+    def next_sketch(self) -> int:
+        """A number of its own for each sketch."""
+        self._sketches += 1
+        return self._sketches
+
+    def sketched(self) -> str:
+        """The text as edited, with the sketches in the place of what they stand for."""
+        pieces: list[bytes] = []
+        at = 0
+        for start, end, _, sketch in self._in_order():
+            pieces += (self._data[at:start], sketch.encode())
+            at = end
+        return b"".join((*pieces, self._data[at:])).decode()
 
     def applied(self) -> tuple[str, tuple[tuple[int, int, int, int], ...]]:
-        """The text as edited, and its edits in characters: see ``filtered.Rewritten``. Raises UnknownSpan for
-        edits that overlap."""
+        """The text as edited, and its edits in characters: see ``filtered.Rewritten``."""
         pieces: list[str] = []
         told: list[tuple[int, int, int, int]] = []
         at = length = 0
-        for start, end, text in sorted(self._made, key=lambda edit: edit[0]):
-            if start < at:
-                raise UnknownSpan
+        for start, end, text, _ in self._in_order():
             kept = self._data[at:start].decode()
             pieces += (kept, text)
             length += len(kept)
-            told.append(
-                (length, len(text), self.position(start) - 1, self.position(end) - self.position(start))
-            )
+            first, last = self.position(start), self.position(end)
+            told.append((length, len(text), first - 1, last - first))
             length += len(text)
             at = end
         pieces.append(self._data[at:].decode())
         return "".join(pieces), tuple(told)
+
+    def _in_order(self) -> list[tuple[int, int, str, str]]:
+        """Raises UnknownSpan for edits that overlap."""
+        ordered = sorted(self._made, key=lambda edit: edit[0])
+        if any(before[1] > after[0] for before, after in pairwise(ordered)):
+            raise UnknownSpan
+        return ordered
 
     # Spans --------------------------------------------------------------------------------------------------
 

@@ -207,6 +207,11 @@ LOOK_UPS = (
     "SELECT schema_name FROM information_schema.schemata ORDER BY 1",
     "SELECT viewname, definition FROM pg_views WHERE schemaname = 'public' ORDER BY 1",
     "SELECT t.typname, e.enumlabel FROM pg_type t JOIN pg_enum e ON e.enumtypid = t.oid ORDER BY 1, 2",
+    "SELECT atttypid::regtype, count(*) FROM pg_attribute WHERE attrelid = 'clients'::regclass "
+    "GROUP BY atttypid::regtype ORDER BY 2, (atttypid::regtype)::text",
+    "SELECT conrelid::regclass::text, max(conname) FROM pg_constraint "
+    "WHERE connamespace = 'public'::regnamespace GROUP BY conrelid ORDER BY 1",
+    "SELECT DISTINCT indrelid::regclass FROM pg_index WHERE indrelid = 'bills'::regclass",
     "SELECT count(*) FROM pg_proc",
     "SELECT count(*) FROM pg_operator",
 )
