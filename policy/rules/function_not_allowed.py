@@ -338,7 +338,12 @@ def _hint(policy: Policy) -> str:
     rules = policy.functions
     usable = ["PostgreSQL's own functions that have no effect"] if rules.builtin_safe else []
     usable += ["functions of the kinds that the policy lists"] if rules.kinds else []
-    usable += [str(p) for p in rules.allow if not any(d.matches(p.schema, p.name) for d in rules.deny)]
+    usable += [_shown(p) for p in rules.allow if not any(d.matches(p.schema, p.name) for d in rules.deny)]
     if not usable:
         return "Leave the call out: this policy allows no function."
     return f"Leave the call out, or use {', '.join(usable)}."
+
+
+def _shown(pattern: Pattern) -> str:
+    """A star for the schema stands for no system schema: PostgreSQL's own are allowed by name alone."""
+    return f"{pattern} (none of pg_catalog)" if pattern.schema.startswith("*") else str(pattern)

@@ -144,3 +144,8 @@ def test_the_hint_says_what_may_be_used() -> None:
     assert "public.order_total" in found.hint
     (found,) = violations("SELECT bump(1)", policy_of(functions="{}"), RULE)
     assert "allows no function" in found.hint
+
+
+def test_the_hint_does_not_offer_what_a_star_does_not_open() -> None:
+    (found,) = violations("SELECT pg_read_file('x')", policy_of(functions='{allow: ["*.*"]}'), RULE)
+    assert found.hint == "Leave the call out, or use *.* (none of pg_catalog)."
