@@ -8,8 +8,9 @@ what is allowed is taken to have run as the test says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from policy.catalog import Catalog
@@ -19,6 +20,7 @@ from policy.decision import Reject, Situation, decide
 from policy.dialogue import Dialogue
 from policy.ledger import MemoryLedger
 from policy.lineage import scope_key
+from policy.loader import load_tests, tests_beside
 from policy.model import Mode, Policy, PolicyTest, Step, Verdict
 from policy.parse import parse
 from policy.rejection import Rejection, reject
@@ -69,6 +71,22 @@ def run_tests(
     names = names_for(policy, catalog)
     for test in policy.tests if tests is None else tests:
         yield Tried(test, tuple(_dialogue(test, policy, names)))
+
+
+def run_all(policy: Policy, catalog: Catalog | None, read_dump: Callable[[Path], Catalog]) -> Iterator[Tried]:
+    """Put the tests of ``policy``'s file, and those of the file beside it, to the gate.
+
+    Where ``catalog`` is None, the latter are tried by the snapshot that their file names, which ``read_dump``
+    gives. Raises ``PolicyError`` for a file of tests with faults.
+    """
+    yield from run_tests(policy, catalog)
+    beside = tests_beside(Path(policy.source))
+    if not beside.exists():
+        return
+    file = load_tests(beside)
+    if catalog is None and file.catalog is not None:
+        catalog = read_dump(file.catalog)
+    yield from run_tests(policy, catalog, file.tests)
 
 
 def _dialogue(test: PolicyTest, policy: Policy, names: SessionNames) -> Iterator[TriedStep]:

@@ -137,7 +137,8 @@ class ServerLimits:
 @dataclass(frozen=True, slots=True)
 class Config:
     """One configuration, loaded whole. ``audit`` None: no record is kept. ``catalog_login`` is who reads the
-    catalogs; None: the agents' own logins do."""
+    catalogs; None: the agents' own logins do. ``control`` is the socket to ask the process at (``control``);
+    None: there is none."""
 
     source: str
     listen: Listen
@@ -147,6 +148,7 @@ class Config:
     admin: Admin | None = None
     limits: ServerLimits = ServerLimits()
     catalog_login: Login | None = None
+    control: Path | None = None
 
     def agent_for(self, user: str) -> AgentConfig | None:
         """The agent that the startup packet's user name picks: its own entry, else ``*``'s, else none."""
@@ -184,7 +186,18 @@ def read_config(text: bytes | str, source: str, folder: Path, environ: Mapping[s
 
 
 _NOT_OFFERED = "is not offered by this version"
-_SECTIONS = ("version", "listen", "backend", "agents", "catalog", "admin", "audit", "ledger", "limits")
+_SECTIONS = (
+    "version",
+    "listen",
+    "backend",
+    "agents",
+    "catalog",
+    "admin",
+    "audit",
+    "control",
+    "ledger",
+    "limits",
+)
 _NO_SECRETS = "a secret never stands in the file; put it in the environment and name the variable with "
 _SECRET_KEYS = dict.fromkeys(("password", "pass", "passwd", "secret"), _NO_SECRETS + "password_env")
 _NO_POLICY = Policy(name="", source="", sha256="")
@@ -211,6 +224,7 @@ class _Reading:
             agents=MappingProxyType(fields.get("agents", self._agents, {})),
             audit=fields.maybe("audit", self._audit),
             admin=fields.maybe("admin", self._admin),
+            control=fields.maybe("control", self._path),
             limits=fields.get("limits", _limits, ServerLimits()),
             catalog_login=fields.maybe("catalog", self._catalog),
         )

@@ -8,18 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
 
-from policy.diagnostics import InvalidFileError
 from proxy import compiled
 from proxy.audit import Audit
 from proxy.config import Config, Statements
-from proxy.health import LastReload
+from proxy.control import ControlSocket
 from proxy.relay import AuditSink
+from proxy.reloads import Reloads
 from proxy.server import NoAudit, Server
 
 if TYPE_CHECKING:
@@ -28,12 +27,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger("pgturnstile.server")
 
 
-def serve(load: Callable[[], Config]) -> None:
+def serve(load: Callable[[], Config], *, watch: bool = False) -> None:
     """Run the server of the config that ``load`` gives until a signal ends it.
 
     SIGTERM and SIGINT drain, a second one stops at once; SIGHUP loads anew and keeps the last good config
-    where that fails. Prints one ``ready`` line on stdout when connections are accepted. Raises what ``load``
-    raises, AuditError, OSError where the address cannot be listened on, ssl.SSLError, and StaleBuildError.
+    where that fails, and so do files that have changed, with ``watch``. Prints one ``ready`` line on stdout
+    when connections are accepted. Raises what ``load`` raises, AuditError, OSError where the address or the
+    control socket cannot be listened on, ssl.SSLError, and StaleBuildError.
     """
     log.info("starting", compiled=dict(compiled.check()))
     config = load()
@@ -43,7 +43,7 @@ def serve(load: Callable[[], Config]) -> None:
             audit = stack.enter_context(Audit(config.audit.path, config.audit.statements))
         overview = _overview(config, audit)
         with asyncio.Runner(loop_factory=_event_loop()) as runner:
-            runner.run(_run(config, load, audit or NoAudit(), overview))
+            runner.run(_run(config, load, audit or NoAudit(), overview, watch=watch))
 
 
 def _overview(config: Config, audit: Audit | None) -> Overview | None:
@@ -57,7 +57,12 @@ def _overview(config: Config, audit: Audit | None) -> Overview | None:
 
 
 async def _run(
-    config: Config, load: Callable[[], Config], sink: AuditSink, overview: Overview | None
+    config: Config,
+    load: Callable[[], Config],
+    sink: AuditSink,
+    overview: Overview | None,
+    *,
+    watch: bool,
 ) -> None:
     server = Server(config, sink) if overview is None else Server(config, overview.sink, overview.meters)
     loop = asyncio.get_running_loop()
@@ -68,19 +73,37 @@ async def _run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
-    reloads = _Reloads(server, load)
+    reloads = Reloads(server, load)
     loop.add_signal_handler(signal.SIGHUP, reloads.ask)
+    if watch:
+        reloads.watch()
     admin = None if overview is None else overview.port(server, lambda: reloads.last)
     if admin is not None:
         await admin.start()
     host, port = await server.start()
+    control = await _control(config, reloads)
     print(f"ready host={host} port={port}", flush=True)
     await asked.wait()
     reloads.stop()
+    if control is not None:
+        control.close()
     await _end(server, urged)
     if admin is not None:
         # Until here it says that the process drains.
         admin.close()
+
+
+async def _control(config: Config, reloads: Reloads) -> ControlSocket | None:
+    """The control socket, listening, where the configuration names one."""
+    if config.control is None:
+        return None
+
+    async def reload() -> dict[str, object]:
+        return (await reloads.reload())._asdict()
+
+    control = ControlSocket(config.control, {"reload": reload})
+    await control.start()
+    return control
 
 
 async def _end(server: Server, urged: asyncio.Event) -> None:
@@ -96,45 +119,6 @@ async def _end(server: Server, urged: asyncio.Event) -> None:
         await server.stop()
     else:
         draining.result()
-
-
-class _Reloads:
-    """Loads away from the event loop, one at a time; a config with a fault changes nothing."""
-
-    def __init__(self, server: Server, load: Callable[[], Config]) -> None:
-        self._server = server
-        self._load = load
-        self.last: LastReload | None = None
-        self._asked = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    def ask(self) -> None:
-        self._asked.set()
-
-    def stop(self) -> None:
-        self._task.cancel()
-
-    async def _run(self) -> None:
-        while True:
-            await self._asked.wait()
-            self._asked.clear()
-            before = self._server.config
-            try:
-                after = await asyncio.to_thread(self._load)
-                self._server.replace_config(after)
-            except (InvalidFileError, OSError) as error:
-                log.error("reload failed; the old configuration stays", error=str(error))
-                self.last = LastReload(time.time(), str(error))
-                continue
-            log.info("configuration reloaded")
-            self.last = LastReload(time.time(), None)
-            if _fixed(before) != _fixed(after):
-                log.warning("a new listening address, admin port or audit file takes a restart")
-
-
-def _fixed(config: Config) -> tuple[object, ...]:
-    """What a process keeps from its start to its end."""
-    return (config.listen.host, config.listen.port, config.admin, config.audit)
 
 
 def _event_loop() -> Callable[[], asyncio.AbstractEventLoop]:

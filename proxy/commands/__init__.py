@@ -11,11 +11,12 @@ from proxy.commands import (
     doctor,
     passwords,
     policies,
+    reload,
     replay,
     review,
     rules,
     serve,
 )
 
-ALL = (demo, serve, check, policies, review, replay, audit, catalogs, rules, doctor, passwords)
+ALL = (demo, serve, reload, check, policies, review, replay, audit, catalogs, rules, doctor, passwords)
 """In the order in which ``--help`` lists them."""

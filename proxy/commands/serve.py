@@ -25,6 +25,9 @@ def register(commands: Subcommands) -> None:
     serve_.set_defaults(log_level=logging.INFO)
     serve_.add_argument("--config", required=True, type=Path, metavar="FILE", help="pgturnstile.yaml")
     serve_.add_argument(
+        "--watch", action="store_true", help="reload whenever files of the configuration have changed"
+    )
+    serve_.add_argument(
         "--log-format", choices=("text", "json"), default="text", help="how log lines look on stderr"
     )
 
@@ -33,8 +36,8 @@ def _serve(options: argparse.Namespace) -> Exit:
     """Run the proxy.
 
     Prints one line, `ready host=… port=…`, once it accepts connections. SIGHUP
-    reads configuration and policies again, SIGTERM drains, a second SIGTERM
-    stops at once.
+    reads configuration and policies again, and so does `pgturnstile reload`;
+    SIGTERM drains, a second SIGTERM stops at once.
     """
     log = structlog.get_logger("pgturnstile")
 
@@ -46,7 +49,7 @@ def _serve(options: argparse.Namespace) -> Exit:
         return config
 
     try:
-        serve(load)
+        serve(load, watch=options.watch)
     except OSError as error:
         raise UsageError(f"The proxy cannot start: {error.strerror or error}.") from error
     return Exit.DONE

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from policy.catalog import Catalog
 from policy.diagnostics import printable
-from policy.loader import TrialFile, load_tests, tests_beside
-from policy.trial import Tried, TriedStep, run_tests
+from policy.trial import Tried, TriedStep, run_all
 from proxy.commands.sources import add_names, dumped_catalog, load_policy, named_catalog, policy_files
 from proxy.commands.terminal import Exit, Subcommands, UsageError, add_format, command, one_line
 
@@ -60,7 +58,7 @@ def _test(options: argparse.Namespace) -> Exit:
     """
     outcomes: list[_Outcome] = []
     for path in policy_files(options.files):
-        for tried in _tried(path, named_catalog(options)):
+        for tried in run_all(load_policy(path), named_catalog(options), dumped_catalog):
             outcomes.append(_Outcome(path, tried))
             _print(outcomes[-1], options)
     if not outcomes:
@@ -71,16 +69,6 @@ def _test(options: argparse.Namespace) -> Exit:
     if options.format == "text":
         print(f"{len(outcomes)} test{'' if len(outcomes) == 1 else 's'}, {failed} failed")
     return Exit.REJECTED if failed else Exit.DONE
-
-
-def _tried(path: Path, catalog: Catalog | None) -> Iterator[Tried]:
-    policy = load_policy(path)
-    yield from run_tests(policy, catalog)
-    beside = tests_beside(path)
-    file = load_tests(beside) if beside.exists() else TrialFile(())
-    if file.catalog is not None and catalog is None:
-        catalog = dumped_catalog(file.catalog)
-    yield from run_tests(policy, catalog, file.tests)
 
 
 def _print(outcome: _Outcome, options: argparse.Namespace) -> None:

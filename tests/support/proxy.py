@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -83,12 +83,18 @@ class RunningProxy:
 
 @contextlib.contextmanager
 def run_proxy(
-    database: Database, folder: Path, policies: Mapping[str, str] | None = None, **sections: Any
+    database: Database,
+    folder: Path,
+    policies: Mapping[str, str] | None = None,
+    *,
+    arguments: Sequence[str] = (),
+    **sections: Any,
 ) -> Iterator[RunningProxy]:
     """A proxy before ``database`` with the agents reader, writer, trusted and ``*``.
 
     ``policies`` are the texts of policies by the name of a further agent, whose backend role is shop_app.
-    ``sections`` replace those of the configuration; ``backend`` and ``listen`` add to the usual ones.
+    ``arguments`` go to ``serve``. ``sections`` replace those of the configuration; ``backend`` and ``listen``
+    add to the usual ones.
     """
     policies = policies or {}
     for agent, text in {"reader": READER, "writer": WRITER, **policies}.items():
@@ -100,7 +106,17 @@ def run_proxy(
     secrets = {f"PASSWORD_{role.upper()}": word for role, word in database.server.passwords.items()}
     with log_path.open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "proxy", "serve", "--config", str(path), "--log-format", "json"],
+            [
+                sys.executable,
+                "-m",
+                "proxy",
+                "serve",
+                "--config",
+                str(path),
+                "--log-format",
+                "json",
+                *arguments,
+            ],
             env={**os.environ, **secrets},
             stdout=subprocess.PIPE,
             stderr=log,
