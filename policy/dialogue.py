@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from policy.decision import Decision, Reject, refuse
 from policy.facts import QueryString
@@ -30,19 +30,18 @@ from policy.lineage import (
 from policy.model import Halt, Mode, Policy, RepairTerms, StatementClass, Violation
 from policy.names import Names
 from policy.repair import Finding, attempt, finding_of_error, finding_of_rejection
-from policy.rules.repair_halted import halted, unavailable
+from policy.rules.repair_halted import halted, unavailable, unkept
 from policy.terms import Parameter
+
+_ASIDE: Final = frozenset({StatementClass.SHOW, StatementClass.TRANSACTION, StatementClass.SET})
+"""Classes that touch no row: unless they may be repaired themselves, they stand in for nothing."""
 
 
 class Judged(NamedTuple):
-    """A decision in the light of the refusals before it, and the ``repair`` that its statement is.
-
-    ``failure`` is why the ledger could not be asked: the statement was refused for it, which is to be logged.
-    """
+    """A decision in the light of the refusals before it, and the ``repair`` that its statement is."""
 
     decision: Decision
     repair: Repair | None = None
-    failure: LedgerUnavailableError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +68,13 @@ class Dialogue:
         """True while a statement could be the answer to an earlier refusal."""
         return self.kept and self.ledger.has_open(self.scope)
 
+    def concerns(self, decision: Decision) -> bool:
+        """Whether the statement of ``decision`` could be an answer, or have one: else nobody is asked."""
+        cls = decision.statement_class
+        if not self.kept or cls is None:
+            return False
+        return isinstance(decision, Reject) or cls not in _ASIDE or self.policy.row(cls).repair_once
+
     def judge(self, decision: Decision, names: Names, now: float, values: Sequence[Parameter] = ()) -> Judged:
         """``decision``, or the refusal of what answers an earlier refusal and may not stand in for it.
 
@@ -76,11 +82,20 @@ class Dialogue:
         """
         try:
             considered = self.consider(decision.query, names, now, values)
-        except LedgerUnavailableError as error:
-            return Judged(self._led_by(unavailable(self.policy), decision, names), failure=error)
+        except LedgerUnavailableError:
+            return Judged(self._led_by(unavailable(self.policy), decision, names))
         if isinstance(considered, Halted):
             return Judged(self._led_by(halted(considered.halt, self.policy), decision, names))
         return Judged(decision, considered if isinstance(considered, Repair) else None)
+
+    def judge_refused(
+        self, decision: Reject, names: Names, now: float, values: Sequence[Parameter] = ()
+    ) -> Judged:
+        """``judge`` and ``refused`` in one: the refusal as it is to be told, which the ledger knows of."""
+        judged = self.judge(decision, names, now, values)
+        if judged.decision is not decision:
+            return judged
+        return Judged(self.refused(decision, names, judged.repair, now), judged.repair)
 
     def consider(
         self, query: QueryString, names: Names, now: float, values: Sequence[Parameter] = ()
@@ -104,6 +119,10 @@ class Dialogue:
             if decision.repair.allowed or watch:
                 watch = watch and not decision.repair.allowed
                 self._open(decision.query, names, finding, now, watch=watch)
+            if decision.repair.allowed and self.ledger.down:
+                violations = (*decision.violations, unkept(self.policy))
+                halt = Halt.REPAIR_BUDGET_EXHAUSTED
+                return replace(decision, violations=violations, repair=RepairTerms(), halt=halt)
             return decision
         if repair.turns_left > 0 and decision.repair.allowed:
             self._settle_again(repair, decision.query, names, finding, now)
@@ -145,7 +164,7 @@ class Dialogue:
             )
         if repair is None and finding is not None:
             self._open(decision.query, names, finding, now)
-            return self.policy.repair.turns
+            return 0 if self.ledger.down else self.policy.repair.turns
         if repair is None:
             return 0
         if finding is not None and repair.turns_left > 0:
@@ -153,6 +172,12 @@ class Dialogue:
             return repair.turns_left
         self.settled(repair, sqlstate, now)
         return 0
+
+    def leaves(self, decision: Decision, sqlstate: str) -> int:
+        """The turns that such an error leaves, if the statement of ``decision`` is no repair."""
+        cls = decision.statement_class
+        opens = self.kept and cls is not None and may_open(self.policy, cls, sqlstate)
+        return self.policy.repair.turns if opens and not self.ledger.down else 0
 
     def settled(self, repair: Repair, sqlstate: str | None, now: float, *, known: bool = True) -> None:
         """What became of ``repair``: the error it ended with, None for success; ``known`` False where nobody

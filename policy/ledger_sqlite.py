@@ -12,12 +12,12 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from policy.ledger import Book, LedgerUnavailableError, Lineages
+from policy.ledger import Book, LedgerUnavailableError, Lineages, T
 from policy.lineage import Lineage, from_json, to_json
 
 FORMAT: Final = 1
@@ -53,17 +53,17 @@ class SqliteLedger(Book):
                 self._connection.close()
             self._connection = None
 
-    @contextmanager
-    def _change(self, scope: str, now: float) -> Iterator[Lineages]:
+    def _change(self, scope: str, now: float, change: Callable[[Lineages], T]) -> T:
         with self._lock, _unavailable(self._path):
             connection = self._connect()
             connection.execute("BEGIN IMMEDIATE")
             try:
                 known = self._read(connection, scope, now)
                 lineages = dict(known)
-                yield lineages
+                result = change(lineages)
                 self._write(connection, scope, known, lineages)
                 connection.execute("COMMIT")
+                return result
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")

@@ -12,8 +12,9 @@ from policy.decision import Allow, Decision, Reject, statement_class
 from policy.facts import QueryString, SessionAction, SessionRef
 from policy.filtered_parameters import named_parameters
 from policy.model import RepairTerms, StatementClass, Violation
+from policy.terms import Parameter
 from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError, Unanswered
-from proxy.effects import AuditEntry
+from proxy.effects import AuditEntry, Consult
 from proxy.limits import Meter
 from proxy.phase import LEGAL, Action, Phase
 from proxy.prepared import AnyChange, Portal, Prepared, TooManyNames
@@ -127,8 +128,11 @@ class AgentSide:
 
     def _settle_query(self, ruling: Ruling) -> bytes | None:
         ruling = self._check_named(ruling)
-        if ruling.allowed:
-            ruling = self._c.repairs.judge(ruling)
+        if self._c.repairs.waits:
+            return self._weigh(ruling, self._settle_weighed_query)
+        return self._settle_weighed_query(self._c.repairs.judge(ruling) if ruling.allowed else ruling)
+
+    def _settle_weighed_query(self, ruling: Ruling) -> bytes | None:
         if not ruling.allowed:
             return self.refuse_query(ruling)
         price = self._prices.price_held(ruling)
@@ -228,15 +232,18 @@ class AgentSide:
         if ruling.allowed:
             ruling = self._check_types(message.types, ruling)
         if not ruling.allowed:
-            refused = Reply(Owed.PARSE, name=name, rejection=self._c.rejection(ruling, "extended"))
-            if self._c.replies.owe(refused) and not name:
-                refused.changes = (self._c.names.forget(name),)
-            self._c.phase = Phase.DISCARDING
-            return wire.parse_message(name, self._c.refused_text)
+            return self._weigh(ruling, lambda told: self._refuse_parse(name, told))
         reply = Reply(Owed.PARSE, ruling=ruling, name=name, notice=ruling.notice)
         if self._c.replies.owe(reply):
             reply.changes = (self._c.names.prepare(name, Prepared(ruling, message.types)),)
         return None if ruling.forward is None else wire.parse_message(name, ruling.forward, message.types)
+
+    def _refuse_parse(self, name: bytes, ruling: Ruling) -> bytes:
+        refused = Reply(Owed.PARSE, name=name, rejection=self._c.rejection(ruling, "extended"))
+        if self._c.replies.owe(refused) and not name:
+            refused.changes = (self._c.names.forget(name),)
+        self._c.phase = Phase.DISCARDING
+        return wire.parse_message(name, self._c.refused_text)
 
     def _check_types(self, types: tuple[int, ...], ruling: Ruling) -> Ruling:
         """A parameter of a type that names objects would name any, whatever the text says of it."""
@@ -295,9 +302,17 @@ class AgentSide:
 
     def _settle_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes | None:
         ruling = self._check_named(ruling)
+        if self._c.repairs.waits:
+            values = bound_values(message, types)
+            return self._weigh(ruling, lambda told: self._settle_weighed_bind(message, types, told), values)
         if ruling.allowed:
             values = bound_values(message, types) if self._c.repairs.watching else ()
             ruling = self._c.repairs.judge(ruling, values)
+        return self._settle_weighed_bind(message, types, ruling)
+
+    def _settle_weighed_bind(
+        self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling
+    ) -> bytes | None:
         if not ruling.allowed:
             return self.refuse_bound(ruling)
         price = self._prices.price_held(ruling, types)
@@ -350,7 +365,7 @@ class AgentSide:
         if not ruling.allowed or not ruling.running.reads:
             self._c.await_result()
         if not ruling.allowed:
-            return self.refuse_bound(ruling)
+            return self._weigh(ruling, self.refuse_bound)
         entry = self._c.entry(ruling, "extended")
         entry.repair = portal.repair
         if portal.price is not None:
@@ -472,6 +487,24 @@ class AgentSide:
         gate = self._c.gate
         ruling = gate.rule(text, gate.names(self._c.scope.paths, unsettled=True))
         return ruling if ruling is not None and ruling.allowed and ruling.alters else None
+
+    def _weigh(
+        self,
+        ruling: Ruling,
+        go_on: Callable[[Ruling], bytes | None],
+        values: Sequence[Parameter] = (),
+    ) -> bytes | None:
+        """``go_on`` with ``ruling`` in the light of earlier refusals, once their store has answered: the
+        message at hand is held for it, unless there is nothing to ask."""
+        repairs = self._c.repairs
+        ask = repairs.question(ruling, values)
+        if ask is None:
+            return go_on(ruling)
+        self._c.waiting = Held(
+            self.this_frame(), consulted=lambda judged: go_on(repairs.answered(ruling, judged))
+        )
+        self._c.effects.append(Consult(ask))
+        return DROP
 
     def _hold(self, data: bytes, end: int, text: bytes, complete: Callable[[Ruling], bytes | None]) -> bytes:
         """Keep the message back until its ruling is there."""

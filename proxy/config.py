@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -36,6 +36,7 @@ from proxy.agents import (
     TrustLoopback,
 )
 from proxy.credentials import PasswordFile, SecretError, VerifierFile, checked, derive
+from proxy.ledgers import LedgerStore, read_store
 from proxy.scram import Verifier
 from proxy.tls import CertificateName, NameKind, TLSMode
 
@@ -147,6 +148,7 @@ class Config:
     audit: Audit | None = None
     admin: Admin | None = None
     limits: ServerLimits = ServerLimits()
+    ledger: LedgerStore = field(default_factory=LedgerStore)
     catalog_login: Login | None = None
     control: Path | None = None
 
@@ -216,7 +218,6 @@ class _Reading:
     def config(self, root: Place, source: str) -> Config:
         fields = root.fields(_SECTIONS, required=("version", "backend", "agents"))
         fields.maybe("version", _version)
-        fields.maybe("ledger", _ledger)
         return Config(
             source=source,
             listen=fields.get("listen", self._listen, Listen()),
@@ -226,6 +227,7 @@ class _Reading:
             admin=fields.maybe("admin", self._admin),
             control=fields.maybe("control", self._path),
             limits=fields.get("limits", _limits, ServerLimits()),
+            ledger=fields.get("ledger", self._ledger, LedgerStore()),
             catalog_login=fields.maybe("catalog", self._catalog),
         )
 
@@ -384,6 +386,21 @@ class _Reading:
             return None
         return loaded
 
+    def _ledger(self, place: Place) -> LedgerStore:
+        fields = place.fields(("store", "password_env"), required=("store",), refused=_SECRET_KEYS)
+        store = LedgerStore(fields.get("store", self._store, "memory"))
+        if "password_env" in fields and not store.remote:
+            fields["password_env"].fault("is for a Redis server; this store takes no password")
+        return replace(store, password=fields.maybe("password_env", self._from_environment))
+
+    def _store(self, place: Place) -> str | None:
+        text = place.string()
+        try:
+            return None if text is None else read_store(text, self._folder)
+        except ValueError as error:
+            place.fault(str(error))
+            return None
+
     def _catalog(self, place: Place) -> Login | None:
         return place.fields(("login",), required=("login",)).maybe("login", self._login)
 
@@ -478,20 +495,6 @@ def _version(place: Place) -> int | None:
     if version is not None and version != VERSION:
         place.fault(f"this program reads version {VERSION} of the format")
     return version
-
-
-def _ledger(place: Place) -> str | None:
-    return place.fields(("store",), required=("store",)).maybe("store", _store)
-
-
-def _store(place: Place) -> str | None:
-    store = place.string()
-    kind = (store or "").partition(":")[0]
-    if kind in ("sqlite", "redis", "rediss", "valkey"):
-        place.fault(f"the {kind} ledger {_NOT_OFFERED}; use memory")
-    elif store is not None and store != "memory":
-        place.fault("unknown store; expected memory")
-    return store
 
 
 def _limits(place: Place) -> ServerLimits:

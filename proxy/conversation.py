@@ -13,11 +13,12 @@ from typing import Final, NamedTuple, Protocol
 
 from policy.catalog_names import CatalogNames
 from policy.decision import Reject
+from policy.dialogue import Judged
 from policy.lineage import scope_key
 from policy.model import Mode, Violation
 from policy.rejection import reject
 from policy.settings import split_identifiers
-from proxy.effects import AuditEntry, Close, Decide, Effect, JudgedAnew, Record, ToBackend, ToFrontend
+from proxy.effects import AuditEntry, Close, Decide, Effect, JudgedAnew, Record, Tell, ToBackend, ToFrontend
 from proxy.exchange import Answer, Exchange
 from proxy.gate import Gate
 from proxy.limits import run_limits
@@ -100,20 +101,22 @@ class NotYetError(Exception):
 
 
 class Held:
-    """A message that waits: for its ruling, which ``complete`` takes, if it has a ``text`` to be judged; else
-    for the answer to an exchange."""
+    """A message that waits: for its ruling, which ``complete`` takes, if it has a ``text`` to be judged; for
+    what the store of repairs says of it, which ``consulted`` takes; else for the answer to an exchange."""
 
-    __slots__ = ("complete", "frame", "text")
+    __slots__ = ("complete", "consulted", "frame", "text")
 
     def __init__(
         self,
         frame: bytes,
         text: bytes | None = None,
         complete: Callable[[Ruling], bytes | None] | None = None,
+        consulted: Callable[[Judged], bytes | None] | None = None,
     ) -> None:
         self.frame = frame
         self.text = text
         self.complete = complete
+        self.consulted = consulted
 
 
 class Conversation:
@@ -194,7 +197,7 @@ class Conversation:
         scope = scope_key(
             gate.policy.repair, gate.agent, identity.database, identity.application, identity.connection
         )
-        self.repairs = Repairs(gate, gate.ledger, scope, identity.connection, time.time)
+        self.repairs = Repairs(gate, gate.ledger, scope, identity.connection, now=time.time, tell=self._tell)
 
     def change_gate(self, gate: Gate) -> None:
         """Judge by ``gate`` from here on, where no reply is owed and no message waits (``succession``).
@@ -257,6 +260,15 @@ class Conversation:
             return False
         queue = self.replies.queue
         return self.phase is Phase.READY and bool(queue) and queue[-1] is self.copying
+
+    def _tell(self, tell: Callable[[], object]) -> None:
+        self.effects.append(Tell(tell))
+
+    def tell_agent(self, data: bytes) -> None:
+        """Write ``data`` before what else this chunk of the server's makes, but for what the store of repairs
+        is to know first: what we ask or record comes after what the agent reads."""
+        told = [n for n, effect in enumerate(self.effects) if isinstance(effect, Tell)]
+        self.effects.insert(told[-1] + 1 if told else 0, ToFrontend(data))
 
     def forward(self, data: bytes) -> None:
         if data:

@@ -6,11 +6,12 @@ which they are to be carried out. Plain slotted classes, because the hot path ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from policy.catalog_names import SessionNames
 from policy.decision import Decision
+from policy.dialogue import Judged
 from policy.lineage import Repair
 
 
@@ -51,6 +52,26 @@ class Decide:
         self.temporary = temporary
 
 
+class Consult:
+    """Call ``ask``, which waits for the store of repairs, away from the event loop, and ``Session.consulted``
+    with what it returns. Until then the session is ``held``."""
+
+    __slots__ = ("ask",)
+
+    def __init__(self, ask: Callable[[], Judged]) -> None:
+        self.ask = ask
+
+
+class Tell:
+    """Call ``tell``, which waits for the store of repairs, away from the event loop; every later effect of
+    the connection waits for it. So nobody reads an answer before the store knows what it was."""
+
+    __slots__ = ("tell",)
+
+    def __init__(self, tell: Callable[[], object]) -> None:
+        self.tell = tell
+
+
 class Record:
     """A decision whose outcome is known: write its audit line."""
 
@@ -88,7 +109,7 @@ class JudgedAnew:
     __slots__ = ()
 
 
-Effect = ToFrontend | ToBackend | Decide | Record | Close | CancelRunning | JudgedAnew
+Effect = ToFrontend | ToBackend | Decide | Consult | Tell | Record | Close | CancelRunning | JudgedAnew
 
 
 class AuditEntry:

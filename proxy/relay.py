@@ -8,7 +8,7 @@ the proxy together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -21,10 +21,12 @@ from proxy.effects import (
     AuditEntry,
     CancelRunning,
     Close,
+    Consult,
     Decide,
     Effect,
     JudgedAnew,
     Record,
+    Tell,
     ToBackend,
     ToFrontend,
 )
@@ -45,6 +47,7 @@ _CANCEL_S: Final = 10.0
 _OVERFULL: Final = 1
 _BACKEND_FULL: Final = 2
 _CANCELLING: Final = 4
+_TELLING: Final = 8
 
 log = structlog.get_logger("pgturnstile.relay")
 
@@ -78,6 +81,7 @@ class Relay:
         identity: ConnectionIdentity,
         key: BackendKey,
         executor: Executor,
+        stores: Executor,
         on_ended: Callable[[Relay], None],
     ) -> None:
         self._session = session
@@ -86,6 +90,9 @@ class Relay:
         self._identity = identity
         self._key = key
         self._executor = executor
+        self._stores = stores
+        self._behind: list[Effect] | None = None
+        """Effects that wait for the store of repairs to be told something; None while it is told nothing."""
         self._on_ended = on_ended
         self._frontend = _FrontendSide(self)
         self._backend = _BackendSide(self)
@@ -158,7 +165,7 @@ class Relay:
             return
         if full:
             self._backend.pause()
-        else:
+        elif self._behind is None:
             self._backend.resume()
 
     def backend_full(self, full: bool) -> None:
@@ -254,7 +261,11 @@ class Relay:
     # --- carrying out ---
 
     def _carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
+        if self._behind is not None:
+            self._behind += effects
+            return
+        left = iter(effects)
+        for effect in left:
             if isinstance(effect, ToBackend):
                 self._backend.transport.write(effect.data)
                 if self._watched and self._watch is None:
@@ -269,8 +280,53 @@ class Relay:
                 self._spawn(self._cancel_running())
             elif isinstance(effect, JudgedAnew):
                 self._judge_by(self._session.gate)
+            elif isinstance(effect, Consult):
+                self._spawn(self._consult(effect))
+            elif isinstance(effect, Tell):
+                self._tell(effect, left)
             else:
                 self._close(effect.reason, abandoned=effect.abandoned)
+
+    async def _consult(self, effect: Consult) -> None:
+        """Ask the store of repairs in another thread; what the agent sends meanwhile waits."""
+        try:
+            judged = await asyncio.get_running_loop().run_in_executor(self._stores, effect.ask)
+            self._carry_out(self._session.consulted(judged))
+            if not self._ending:
+                self._set_unread(_OVERFULL, self._session.overfull)
+        except Exception as error:
+            self._surprised(error)
+
+    def _tell(self, effect: Tell, left: Iterator[Effect]) -> None:
+        """Tell the store of repairs in another thread; ``left`` and all that follows waits, unless the
+        connection has ended."""
+        if self._goodbye or self._ending:
+            self._spawn(self._tell_aside(effect))
+            return
+        self._behind = list(left)
+        self._set_unread(_TELLING, True)
+        self._backend.pause()
+        self._spawn(self._tell_first(effect))
+
+    async def _tell_first(self, effect: Tell) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._stores, effect.tell)
+            if self._behind is None:
+                return
+            behind, self._behind = self._behind, None
+            self._carry_out(behind)
+            if self._behind is None and not self._ending:
+                self._set_unread(_TELLING, False)
+                if not self._agent_full:
+                    self._backend.resume()
+        except Exception as error:
+            self._surprised(error)
+
+    async def _tell_aside(self, effect: Tell) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._stores, effect.tell)
+        except Exception as error:
+            log.error("the ledger was not told", connection=self._identity.connection, exc_info=error)
 
     def _look(self) -> None:
         """Have the session see whether the server takes too long, and again while it is busy."""
@@ -328,8 +384,9 @@ class Relay:
         """End the session and carry out what it still has to say, come what may."""
         abandoned = self._session.cancellable
         self._goodbye = _TERMINATE
+        behind, self._behind = self._behind or [], None
         try:
-            for effect in conclude():
+            for effect in [*behind, *conclude()]:
                 if not isinstance(effect, Close):
                     self._carry_out([effect])
         except Exception as error:

@@ -10,21 +10,19 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-import structlog
-
 from policy.decision import Decision, Reject
-from policy.dialogue import Dialogue
+from policy.dialogue import Dialogue, Judged
 from policy.facts import QueryString
 from policy.ledger import Ledger
-from policy.lineage import Repair
+from policy.lineage import Again, CloseOut, Considered, Outcome, Repair
+from policy.model import RepairRules
 from policy.names import Names
+from policy.repair import Attempt, Finding
 from policy.terms import Parameter
 from proxy.effects import AuditEntry
 from proxy.gate import Gate
 from proxy.ruling import Ruling
 from proxy.wire.frontend import Bind
-
-log = structlog.get_logger("pgturnstile.repairs")
 
 _INTEGERS: Final[Mapping[int, str]] = {21: "!h", 23: "!i", 20: "!q"}
 """OIDs of smallint, integer and bigint, and how their binary form is read."""
@@ -35,35 +33,70 @@ class Repairs:
     """What the statements of one connection are to the refusals before them.
 
     ``scope`` and ``connection`` are as ``lineage.scope_key`` and the ledger take them; ``now`` gives seconds
-    since the epoch.
+    since the epoch. Where the ledger ``waits``, ``question`` and ``answered`` take the place of ``judge``,
+    and what it is to know goes through ``tell``, which has calls carried out in their order, elsewhere.
     """
 
     def __init__(
-        self, gate: Gate, ledger: Ledger, scope: str, connection: str, now: Callable[[], float]
+        self,
+        gate: Gate,
+        ledger: Ledger,
+        scope: str,
+        connection: str,
+        *,
+        now: Callable[[], float],
+        tell: Callable[[Callable[[], object]], None],
     ) -> None:
         self._gate = gate
-        self._dialogue = Dialogue(gate.policy, ledger, scope, connection)
+        self._asked = Dialogue(gate.policy, ledger, scope, connection)
+        self._kept = self._asked.kept
+        self.waits = self._kept and ledger.waits
+        told = _ToldLater(ledger, tell) if self.waits else ledger
+        self._dialogue = Dialogue(gate.policy, told, scope, connection)
         self._now = now
-        self._kept = self._dialogue.kept
+        self._tell = tell
         self._judged: tuple[QueryString, Repair | None] | None = None
         """The statement judged last, and the repair it was found to be."""
+        self._told: Decision | None = None
+        """The decision last had from a ledger that waits, which knows of it."""
 
     @property
     def watching(self) -> bool:
         """True while a statement could be the answer to an earlier refusal."""
-        return self._kept and self._dialogue.watching
+        return self.waits or (self._kept and self._dialogue.watching)
 
     def judge(self, ruling: Ruling, values: Sequence[Parameter] = ()) -> Ruling:
         """``ruling``, or the refusal of what answers an earlier refusal and may not stand in for it."""
         decision = ruling.decision
         self._judged = (decision.query, None)
-        if not self._kept:
+        if not self.watching:
             return ruling
-        told, repair, failure = self._dialogue.judge(decision, ruling.names, self._now(), values)
-        if failure is not None:
-            log.error("the ledger of repairs cannot be read; a statement is refused", error=str(failure))
+        told, repair = self._asked.judge(decision, ruling.names, self._now(), values)
         self._judged = (decision.query, repair)
         return self._as_told(ruling, told)
+
+    def question(self, ruling: Ruling, values: Sequence[Parameter] = ()) -> Callable[[], Judged] | None:
+        """What to ask a ledger that ``waits``, in another thread; None where there is nothing to ask."""
+        decision, names, now = ruling.decision, ruling.names, self._now()
+        if not self.waits:
+            return None
+        if not self._asked.concerns(decision):
+            self._judged = (decision.query, None)
+            return None
+        if isinstance(decision, Reject):
+            return lambda: self._asked.judge_refused(decision, names, now, values)
+        return lambda: self._asked.judge(decision, names, now, values)
+
+    def answered(self, ruling: Ruling, judged: Judged) -> Ruling:
+        """``ruling`` as the answer to its question has it."""
+        self._judged = (ruling.decision.query, judged.repair)
+        self._told = judged.decision
+        return self._as_told(ruling, judged.decision)
+
+    def give_back(self, judged: Judged) -> None:
+        """The statement whose question was answered so is not to run any more."""
+        if judged.repair is not None and not isinstance(judged.decision, Reject):
+            self._dialogue.settled(judged.repair, None, self._now(), known=False)
 
     def repair_of(self, ruling: Ruling) -> Repair | None:
         """The repair that the statement of ``ruling``, judged last, was found to be."""
@@ -73,7 +106,7 @@ class Repairs:
     def refused(self, ruling: Ruling) -> Ruling:
         """A refusal as it is to be told: it opens a lineage, or spends the turn of the one it answers."""
         decision = ruling.decision
-        if not self._kept or not isinstance(decision, Reject):
+        if not self._kept or not isinstance(decision, Reject) or decision is self._told:
             return ruling
         if self._judged is None or self._judged[0] is not decision.query:
             judged = self.judge(ruling)
@@ -97,11 +130,18 @@ class Repairs:
     ) -> int:
         """The server refused the statement of ``ruling``; how many repairs that leaves.
 
-        ``judged`` is False where nobody asked before.
+        ``judged`` is False where nobody asked before: of a ledger that ``waits`` it is not known then whether
+        the statement was a repair, and the answer is that of one that was none.
         """
         repair, entry.settled = entry.repair, True
+        decision, names, now = ruling.decision, ruling.names, self._now()
+        if self.waits and not judged:
+            self._tell(
+                lambda: self._asked.failed(decision, names, fields, now, judged=False, at_bind=at_bind)
+            )
+            return self._asked.leaves(decision, fields.get("sqlstate", ""))
         return self._dialogue.failed(
-            ruling.decision, ruling.names, fields, self._now(), repair=repair, judged=judged, at_bind=at_bind
+            decision, names, fields, now, repair=repair, judged=judged, at_bind=at_bind
         )
 
     def settle(self, entry: AuditEntry) -> None:
@@ -113,6 +153,51 @@ class Repairs:
         if told is ruling.decision or not isinstance(told, Reject):
             return ruling
         return self._gate.reworded(ruling, told)
+
+
+class _ToldLater:
+    """``ledger`` as it is seen from the event loop: what it is told, it is told by way of ``tell``."""
+
+    waits = True
+
+    def __init__(self, ledger: Ledger, tell: Callable[[Callable[[], object]], None]) -> None:
+        self._ledger = ledger
+        self._tell = tell
+
+    @property
+    def down(self) -> bool:
+        return self._ledger.down
+
+    def has_open(self, scope: str) -> bool:
+        return self._ledger.has_open(scope)
+
+    def open(
+        self,
+        scope: str,
+        connection: str,
+        first: Attempt,
+        finding: Finding,
+        *,
+        now: float,
+        rules: RepairRules,
+        watch: bool = False,
+    ) -> str | None:
+        ledger = self._ledger
+        self._tell(lambda: ledger.open(scope, connection, first, finding, now=now, rules=rules, watch=watch))
+        return None
+
+    def consider(self, scope: str, connection: str, made: Attempt, now: float) -> Considered:
+        return self._ledger.consider(scope, connection, made, now)
+
+    def recheck(self, repair: Repair, made: Attempt, now: float) -> Considered:
+        return self._ledger.recheck(repair, made, now)
+
+    def settled(
+        self, repair: Repair, outcome: Outcome, now: float, again: Again | None = None
+    ) -> CloseOut | None:
+        ledger = self._ledger
+        self._tell(lambda: ledger.settled(repair, outcome, now, again))
+        return None
 
 
 def bound_values(message: Bind, types: Sequence[int]) -> tuple[Parameter, ...]:

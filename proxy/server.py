@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Self
 import structlog
 
 from policy.ledger import Ledger, MemoryLedger
-from policy.model import Policy
+from policy.model import Policy, RepairScope
 from proxy import handshake, renewal, tls
 from proxy.agents import AgentConfig
 from proxy.audit_line import ConnectionIdentity
@@ -32,6 +32,7 @@ from proxy.conversation import Identity
 from proxy.credentials import NAMES_SECRET
 from proxy.gate import Gate
 from proxy.handshake import Proven, RefusedError
+from proxy.ledgers import LedgerStore, ledger_of
 from proxy.logins import Logins
 from proxy.meters import GateMeter, Meters
 from proxy.relay import AuditSink, BackendKey, Relay
@@ -43,6 +44,8 @@ _BACKLOG: Final = 512
 _SPARE_SOCKETS: Final = 64
 """Accepted beyond ``limits.connections``: for cancel requests, and to refuse the rest in words."""
 _JUDGES: Final = 4
+_STORES: Final = 8
+"""Connections that may wait for the store of repairs at a time."""
 _FIRST_CATALOG_S: Final = 8.0
 """The longest that a handshake waits for the first reading of a catalog."""
 _LAST_WORDS_S: Final = 2.0
@@ -66,8 +69,9 @@ class Server:
         self._meters = Meters() if meters is None else meters
         self._cancels = CancelRegistry()
         self._logins = Logins()
-        self._ledger = MemoryLedger()
-        """Outlives every reload: turns that are spent stay so."""
+        self._own_ledger = MemoryLedger()
+        self._store, self._ledger = LedgerStore(), ledger_of(LedgerStore())
+        """Outlives every reload that names the same store: turns that are spent stay so."""
         self._live: dict[Relay, _Live] = {}
         self._shaking: set[asyncio.Task[bool]] = set()
         self._sockets = 0
@@ -76,6 +80,7 @@ class Server:
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._judges = ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge")
+        self._stores = ThreadPoolExecutor(_STORES, thread_name_prefix="ledger")
         self._listener: asyncio.Server | None = None
         self._catalogs = Catalogs()
         self._terms = _Terms.of(config)
@@ -112,6 +117,8 @@ class Server:
         Raises OSError or ssl.SSLError where its certificates have become unusable; nothing has changed then.
         """
         self._terms = self._terms.replaced_by(renewal.keep_unchanged(self._terms.config, config))
+        if self._terms.config.ledger != self._store:
+            self._store, self._ledger = self._terms.config.ledger, ledger_of(self._terms.config.ledger)
         self._meters.know(config.agents)
         self._logins.allow(max(_connections_of(agent, config) for agent in config.agents.values()))
         for relay, live in list(self._live.items()):
@@ -124,7 +131,8 @@ class Server:
         agent = config.agent_for(proven.user)
         if agent is not None and (dismissal is None or not dismissal.at_once):
             self._live[relay] = replace(live, policy=agent.policy)
-            gate = self._terms.gate(agent.policy, proven.user, live.catalog, self._ledger, self._meters.gate)
+            ledger = self._ledger_for(agent.policy)
+            gate = self._terms.gate(agent.policy, proven.user, live.catalog, ledger, self._meters.gate)
             relay.adopt(gate)
         if dismissal is not None:
             relay.dismiss(dismissal.reason, at_once=dismissal.at_once)
@@ -157,6 +165,8 @@ class Server:
             relay.abort()
         await self._catalogs.close()
         self._judges.shutdown(wait=False, cancel_futures=True)
+        # What a store is still to be told, it is told.
+        self._stores.shutdown(wait=False)
 
     def _refuse_new(self) -> None:
         self._draining = True
@@ -279,7 +289,7 @@ class Server:
     ) -> None:
         policy, opened = proven.agent.policy, leg.opened
         connection = secrets.token_hex(8)
-        gate = terms.gate(policy, proven.user, leg.catalog, self._ledger, self._meters.gate)
+        gate = terms.gate(policy, proven.user, leg.catalog, self._ledger_for(policy), self._meters.gate)
         session = Session(
             gate,
             Identity(
@@ -300,6 +310,7 @@ class Server:
             identity=_identity(proven, stream.client, connection),
             key=BackendKey(terms.endpoint, opened.pid, opened.secret),
             executor=self._judges,
+            stores=self._stores,
             on_ended=self._ended,
         )
         secret = self._cancels.register(opened.pid, proven.packet.version, relay)
@@ -321,6 +332,10 @@ class Server:
         if terms is not self._terms:
             # The configuration was replaced during the handshake.
             self._renew(relay, live)
+
+    def _ledger_for(self, policy: Policy) -> Ledger:
+        """No other process has a part in what a connection keeps to itself."""
+        return self._own_ledger if policy.repair.scope is RepairScope.CONNECTION else self._ledger
 
     def _refuse(self, stream: _Accepted, refusal: RefusedError) -> None:
         self._meters.refused[refusal.fields["sqlstate"]] += 1
@@ -407,7 +422,8 @@ class _Terms:
     ) -> Gate:
         key = (policy.source, agent, catalog.database)
         gate = self.gates.get(key)
-        if gate is None or gate.catalog is not catalog or gate.policy is not policy:
+        outdated = gate is None or gate.catalog is not catalog or gate.policy is not policy
+        if gate is None or outdated or gate.ledger is not ledger:
             limit = self.config.limits.statement_bytes
             gate = self.gates[key] = Gate(policy, agent, limit, catalog, ledger, meter=meter)
         return gate

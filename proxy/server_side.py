@@ -11,7 +11,7 @@ from typing import Final
 
 from policy.rules import result_over_limit
 from proxy.conversation import DROP, Conversation, Unanswered
-from proxy.effects import AuditEntry, CancelRunning, ToFrontend
+from proxy.effects import AuditEntry, CancelRunning
 from proxy.exchange import Exchange
 from proxy.limits import RunLimits
 from proxy.phase import Phase
@@ -96,8 +96,7 @@ class ServerSide:
             pieces.append(data if run == 0 and tail == len(data) else data[run:tail])
         passed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if passed:
-            # Before the other effects of this chunk: what we ask or record comes after what the agent reads.
-            self._c.effects.insert(0, ToFrontend(passed))
+            self._c.tell_agent(passed)
 
     def _reply(self, kind: int, data: bytes, head: Reply | None) -> bytes | None:
         """Account for one message of the backend. None lets it pass; bytes (b"" for none) take its place."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from policy.catalog_names import UnreadCatalog
+from policy.dialogue import Judged
 from proxy.agent_side import AgentSide
 from proxy.conversation import Conversation, Identity
 from proxy.effects import Effect
@@ -158,16 +159,32 @@ class Session:
             self._c.altered = True
         # The ruling may rest on a newer schema: what else is judged with it must do so too.
         self._c.keep_up()
-        self._c.frame = held.frame
+        complete = held.complete
+        self._resume(held.frame, lambda: complete(ruling))
+        return self._c.effects
+
+    def consulted(self, judged: Judged) -> list[Effect]:
+        """What the store of repairs says, which a Consult effect asked for."""
+        self._c.effects = []
+        held, self._c.waiting = self._c.waiting, None
+        if held is None or held.consulted is None or self._c.phase is Phase.CLOSED:
+            self._c.repairs.give_back(judged)
+            return self._c.effects
+        consulted = held.consulted
+        self._resume(held.frame, lambda: consulted(judged))
+        return self._c.effects
+
+    def _resume(self, frame: bytes, complete: Callable[[], bytes | None]) -> None:
+        """Go on with the message that was held, by what ``complete`` makes of it."""
+        self._c.frame = frame
         try:
-            replacement = held.complete(ruling)
+            replacement = complete()
         except TooManyNames as error:
             self._c.end(str(error), error.sqlstate)
-            return self._c.effects
-        self._c.forward(held.frame if replacement is None else replacement)
+            return
+        self._c.forward(frame if replacement is None else replacement)
         self._agent.advance()
         self._succession.attempt()
-        return self._c.effects
 
     def look(self, *, flowing: bool) -> list[Effect]:
         """See whether the server takes too long; ``flowing`` is False while the agent does not read."""

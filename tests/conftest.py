@@ -15,6 +15,7 @@ import structlog
 
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.postgres import Database, Server, run_server
+from tests.support.redis import RedisServer, run_redis
 
 
 def pytest_configure() -> None:
@@ -40,6 +41,13 @@ def postgres15() -> Iterator[Server]:
 def postgres18() -> Iterator[Server]:
     """PostgreSQL 18, of the wheel unless the system has it."""
     with run_server(18) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """Redis, or Valkey, of the system."""
+    with run_redis(tmp_path_factory.mktemp("redis")) as server:
         yield server
 
 

@@ -78,6 +78,17 @@ def halted(halt: Halt, policy: Policy) -> Violation:
     return Violation(rule=NAME, message=message, hint=hint, halt=halt, line=policy.repair.line)
 
 
+def unkept(policy: Policy) -> Violation:
+    """Said beside the objections that could be mended, while no turn can be kept account of."""
+    return Violation(
+        rule=NAME,
+        message="No repair of this statement can be granted now: whose turn it is cannot be kept account of",
+        hint="Report this to whoever runs the gate.",
+        halt=Halt.REPAIR_BUDGET_EXHAUSTED,
+        line=policy.repair.line,
+    )
+
+
 def unavailable(policy: Policy) -> Violation:
     """The objection while nobody knows whose turn it is (``LedgerUnavailableError``)."""
     return Violation(

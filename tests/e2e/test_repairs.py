@@ -47,8 +47,8 @@ class Agent:
     ) -> None:
         self.application = application or secrets.token_hex(8)
         parameters = proxy.parameters(name, application_name=self.application)
-        self._connection = psycopg.connect(**parameters, autocommit=True)
-        self.pg: PGconn = self._connection.pgconn
+        self.connection = psycopg.connect(**parameters, autocommit=True)
+        self.pg: PGconn = self.connection.pgconn
 
     def send(self, sql: str, extended: bool, *values: str) -> PGresult:
         if extended or values:
@@ -56,7 +56,7 @@ class Agent:
         return self.pg.exec_(sql.encode())
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
 
 @pytest.fixture

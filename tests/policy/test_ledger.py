@@ -1,4 +1,4 @@
-"""Turns of repairs, over both stores: dialogues, explorations between, workers side by side, an adversary."""
+"""Turns of repairs, over every store: dialogues, explorations between, workers side by side, an adversary."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from policy.decision import refuse
 from policy.facts import QueryString
 from policy.ledger import MAX_LINEAGES, Book, LedgerUnavailableError, MemoryLedger
+from policy.ledger_redis import RedisLedger
 from policy.ledger_sqlite import SqliteLedger
 from policy.likeness import recognisable
 from policy.lineage import (
@@ -39,6 +40,7 @@ from policy.rules import repair_halted
 from policy.terms import Parameter
 from tests.policy.repairing import NAMES, found, made, refused
 from tests.policy.rules.judging import WRITER, policy_of
+from tests.support.redis import PASSWORD, RedisServer
 
 RULES = RepairRules(turns=1, window_s=600.0)
 HOME = "connection 1"
@@ -84,14 +86,23 @@ class Talk:
         return considered
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Book]:
+    store: SqliteLedger | RedisLedger
     if request.param == "memory":
         yield MemoryLedger()
         return
-    store = SqliteLedger(tmp_path / "ledger.db")
+    if request.param == "sqlite":
+        store = SqliteLedger(tmp_path / "ledger.db")
+    else:
+        store = another(request.getfixturevalue("redis_server"))
+        request.getfixturevalue("redis_server").client.flushall()
     yield store
     store.close()
+
+
+def another(server: RedisServer) -> RedisLedger:
+    return RedisLedger(server.url, PASSWORD)
 
 
 @pytest.fixture
@@ -509,11 +520,20 @@ def test_fifty_workers_mend_fifty_rows(talk: Talk) -> None:
     assert not talk.ledger.has_open("agent")
 
 
-def test_of_fifty_workers_with_one_repair_one_has_the_turn(talk: Talk, tmp_path: Path) -> None:
+def test_of_fifty_workers_with_one_repair_one_has_the_turn(
+    talk: Talk, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     talk.refuse(UPDATE, "onhand", ("on_hand",))
     second = made(MENDED)
-    memory = isinstance(talk.ledger, MemoryLedger)
-    stores = [talk.ledger if memory else SqliteLedger(tmp_path / "ledger.db") for _ in range(10)]
+
+    def store() -> Book:
+        if isinstance(talk.ledger, SqliteLedger):
+            return SqliteLedger(tmp_path / "ledger.db")
+        if isinstance(talk.ledger, RedisLedger):
+            return another(request.getfixturevalue("redis_server"))
+        return talk.ledger
+
+    stores = [store() for _ in range(10)]
 
     def ask(worker: int) -> Considered:
         return stores[worker % 10].consider("agent", f"worker {worker}", second, talk.now)
@@ -523,9 +543,9 @@ def test_of_fifty_workers_with_one_repair_one_has_the_turn(talk: Talk, tmp_path:
     assert sum(isinstance(answer, Repair) for answer in answers) == 1
     refusals = [answer.halt for answer in answers if isinstance(answer, Halted)]
     assert refusals == [Halt.REPAIR_BUDGET_EXHAUSTED] * 49
-    for store in stores:
-        if isinstance(store, SqliteLedger):
-            store.close()
+    for each in stores:
+        if isinstance(each, SqliteLedger | RedisLedger):
+            each.close()
 
 
 # An adversary ----------------------------------------------------------------------------------------

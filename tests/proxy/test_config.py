@@ -70,6 +70,34 @@ def proves(verifier: Verifier, password: str) -> bool:
     return Verifier.derive(password, verifier.salt, verifier.iterations) == verifier
 
 
+@pytest.mark.parametrize(
+    ("section", "store", "password"),
+    [
+        ("{store: memory}", "memory", None),
+        ("{store: 'sqlite:ledger.db'}", "sqlite:{folder}/ledger.db", None),
+        ("{store: 'sqlite:/var/lib/l.db'}", "sqlite:/var/lib/l.db", None),
+        ("{store: 'redis://cache:6380/2', password_env: BOT_PASSWORD}", "redis://cache:6380/2", "bot-secret"),
+        ("{store: 'rediss://agents@[::1]'}", "rediss://agents@[::1]", None),
+    ],
+)
+def test_a_ledger_is_where_it_is_said_to_be(
+    section: str, store: str, password: str | None, folder: Path
+) -> None:
+    ledger = read(f"{BASE}ledger: {section}\n", folder).ledger
+    assert (ledger.store, ledger.password) == (store.format(folder=folder), password)
+    assert "bot-secret" not in repr(ledger)
+    assert ledger.remote is store.startswith("redis")
+
+
+def test_without_its_client_library_a_ledger_says_what_is_missing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (fault,) = faults(f"{BASE}ledger: {{store: 'redis://h'}}\n", folder)
+    assert fault.path == "ledger.store"
+    assert "pip install 'pgturnstile[redis]'" in fault.message
+
+
 def test_every_key_of_a_full_configuration_arrives(folder: Path, certificates: Certificates) -> None:
     pem = certificates.issue("proxy")
     config = read(
@@ -229,7 +257,7 @@ BROKEN = {
         "version: 1", "version: 1\nadmin: {token: abc}", 2, "admin.token", "name the variable with token_env"
     ),
     "a drain without end": Broken(
-        "backend: {}", "backend: {}\nlimits: {drain_timeout: 2d}", 3, "limits.drain_timeout", "at most"
+        "backend: {}", "backend: {}\nlimits: {drain_timeout: 2d}", 3, "limits.drain_timeout", "0ms to 24h"
     ),
     "port a text": Broken(
         "backend: {}", 'backend: {port: "5432"}', 2, "backend.port", "whole number, found a text"
@@ -399,19 +427,38 @@ BROKEN = {
         "audit.statements",
         "literals_masked",
     ),
-    "ledger in SQLite": Broken(
-        "version: 1",
-        "version: 1\nledger: {store: 'sqlite:l.db'}",
-        2,
-        "ledger.store",
-        "sqlite ledger is not offered",
-    ),
-    "ledger in Redis": Broken(
+    "ledger with a secret in its address": Broken(
         "version: 1",
         "version: 1\nledger: {store: 'redis://:pw@h'}",
         2,
         "ledger.store",
-        "redis ledger is not offered",
+        "a secret never stands in the file",
+    ),
+    "ledger with a secret": Broken(
+        "version: 1",
+        "version: 1\nledger: {store: 'redis://h', password: pw}",
+        2,
+        "ledger.password",
+        "a secret never stands in the file",
+    ),
+    "ledger at no address": Broken(
+        "version: 1", "version: 1\nledger: {store: 'redis:/h'}", 2, "ledger.store", "redis://HOST:PORT/NUMBER"
+    ),
+    "ledger at no port": Broken(
+        "version: 1", "version: 1\nledger: {store: 'redis://h:p/0'}", 2, "ledger.store", "Port could not be"
+    ),
+    "ledger in no database": Broken(
+        "version: 1", "version: 1\nledger: {store: 'redis://h/one'}", 2, "ledger.store", "HOST:PORT/NUMBER"
+    ),
+    "ledger in no file": Broken(
+        "version: 1", "version: 1\nledger: {store: 'sqlite:'}", 2, "ledger.store", "sqlite:PATH"
+    ),
+    "password of a file": Broken(
+        "version: 1",
+        "version: 1\nledger: {store: 'sqlite:l.db', password_env: BOT_PASSWORD}",
+        2,
+        "ledger.password_env",
+        "takes no password",
     ),
     "ledger elsewhere": Broken(
         "version: 1", "version: 1\nledger: {store: disk}", 2, "ledger.store", "expected memory"

@@ -191,6 +191,7 @@ class Bench:
             identity=IDENTITY,
             key=BackendKey(Endpoint("127.0.0.1", 5432), 4711, b"real"),
             executor=self.executor,
+            stores=self.executor,
             on_ended=self.ended.append,
         )
         self.streams = cast("TransportStream", frontend), cast("TransportStream", backend_stream)

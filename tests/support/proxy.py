@@ -88,13 +88,14 @@ def run_proxy(
     policies: Mapping[str, str] | None = None,
     *,
     arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
     **sections: Any,
 ) -> Iterator[RunningProxy]:
     """A proxy before ``database`` with the agents reader, writer, trusted and ``*``.
 
     ``policies`` are the texts of policies by the name of a further agent, whose backend role is shop_app.
-    ``arguments`` go to ``serve``. ``sections`` replace those of the configuration; ``backend`` and ``listen``
-    add to the usual ones.
+    ``arguments`` go to ``serve``, ``environment`` adds to the proxy's. ``sections`` replace those of the
+    configuration; ``backend`` and ``listen`` add to the usual ones.
     """
     policies = policies or {}
     for agent, text in {"reader": READER, "writer": WRITER, **policies}.items():
@@ -104,6 +105,7 @@ def run_proxy(
     path.write_text(json.dumps(config))  # JSON is YAML, without the aliases a dumper would write
     log_path = folder / "proxy.log"
     secrets = {f"PASSWORD_{role.upper()}": word for role, word in database.server.passwords.items()}
+    secrets |= environment or {}
     with log_path.open("w") as log:
         process = subprocess.Popen(
             [
