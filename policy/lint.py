@@ -16,7 +16,7 @@ from policy import yaml_source
 from policy.builtin import SYSTEM_SCHEMAS
 from policy.catalog import Catalog
 from policy.diagnostics import Diagnostic, Severity, join_path, nearest
-from policy.inheritance import place_of, shown_line
+from policy.inheritance import is_shipped, place_of, shown_line
 from policy.loader import layers, unenforced
 from policy.model import (
     WRITES,
@@ -82,13 +82,15 @@ class _Odd:
 def lint(text: bytes | str, policy: Policy, today: date, catalog: Catalog | None = None) -> list[Diagnostic]:
     """Every warning about ``policy``, which is what ``text`` says, in the order of the file.
 
-    ``today`` is what expiry is held against, in UTC. ``catalog`` None: names are not looked up.
+    ``today`` is what expiry is held against, in UTC. ``catalog`` None: names are not looked up. A line of a
+    base that ships is not warned of: whoever extends it cannot change it.
     """
     root = layers(text, policy.source).root
     marks = dict(_marks(root, ""))
     lines = (text if isinstance(text, str) else text.decode("utf-8")).splitlines()
     found = [_diagnostic(odd, policy, marks, lines) for odd in _odd(policy, today, catalog)]
-    return sorted([*unenforced(policy), *found], key=lambda d: (d.source != policy.source, d.line, d.column))
+    own = [each for each in found if each.source == policy.source or not is_shipped(each.source)]
+    return sorted([*unenforced(policy), *own], key=lambda d: (d.source != policy.source, d.line, d.column))
 
 
 def _odd(policy: Policy, today: date, catalog: Catalog | None) -> Iterator[_Odd]:

@@ -194,3 +194,19 @@ def test_a_file_that_cannot_be_read_is_wrong_usage(
 ) -> None:
     assert main(["policy", "lint", str(tmp_path / "none.yaml")]) == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_what_is_odd_in_a_base_is_said_where_its_author_is_the_reader(tmp_path: Path) -> None:
+    """A base of one's own can be changed, one that ships cannot."""
+    narrower = "version: 1\nextends: {base}\nstatements: {{delete: reject, merge: reject}}\n"
+    own = tmp_path / "base.yaml"
+    own.write_text(SOUND.replace("update", "delete") + "rules: {delete-without-where: reject}\n")
+    said = {}
+    for base in ("./base.yaml", "read-write"):
+        path = tmp_path / "policy.yaml"
+        path.write_text(narrower.format(base=base), encoding="utf-8")
+        said[base] = lint(path.read_text(encoding="utf-8"), loader.load_file(path), TODAY)
+    assert [(each.source, each.path) for each in said["./base.yaml"]] == [
+        (str(own), "rules.delete-without-where")
+    ]
+    assert said["read-write"] == []
