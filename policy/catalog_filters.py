@@ -401,23 +401,26 @@ def needs_columns(name: QualifiedName) -> bool:
 
 
 @lru_cache(maxsize=512)
-def select(name: QualifiedName, columns: tuple[Column, ...], v: Visibility, system: frozenset[str]) -> str:
+def select(
+    name: QualifiedName, columns: tuple[Column, ...], v: Visibility | None, system: frozenset[str]
+) -> str:
     """The query that stands in the place of the catalog: its rows that are shown, its columns in order.
 
-    ``columns`` () where they are not known; then ``needs_columns`` must be false. ``system`` are the system
-    columns wanted beside them.
+    ``v`` None leaves the conditions out, for the planner to price without them. ``columns`` () where they are
+    not known; then ``needs_columns`` must be false. ``system`` are the system columns wanted beside them.
     """
     masks = MASKS.get(name, {})
     listed = [f"{ROW}.*"]
     if masks or (columns and name == (PG_CATALOG, "pg_sequences")):
         listed = [_shown_column(column, masks, v) for column in columns]
     listed += [f"{ROW}.{column} AS {column}" for column in sorted(system)]
-    return f"SELECT {', '.join(listed)} FROM {name.schema}.{name.name} AS {ROW} WHERE {FILTERS[name](v)}"
+    where = "" if v is None else f" WHERE {FILTERS[name](v)}"
+    return f"SELECT {', '.join(listed)} FROM {name.schema}.{name.name} AS {ROW}{where}"
 
 
-def _shown_column(column: Column, masks: Mapping[str, Condition], v: Visibility) -> str:
+def _shown_column(column: Column, masks: Mapping[str, Condition], v: Visibility | None) -> str:
     value = f"{ROW}.{column.name}"
-    if column.name in masks:
+    if column.name in masks and v is not None:
         return f"CASE WHEN {masks[column.name](v)} THEN {value} END AS {column.name}"
     if column.type == (PG_CATALOG, "regtype"):
         # A number put beside it, as COALESCE does, would come out as the name of any type.

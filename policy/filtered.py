@@ -56,11 +56,14 @@ class Rewritten:
     """What is forwarded.
 
     ``edits`` are, in order: where in it a replacement begins and how long it is, where in the statement as
-    sent it stands and how much it replaces, all in characters from 0.
+    sent it stands and how much it replaces, all in characters from 0. ``priced`` is ``text`` without the
+    conditions on rows, to be asked for its price: they are the gate's own work and no fault of the agent's.
+    What is where in the one is there in the other.
     """
 
     text: str
     edits: tuple[tuple[int, int, int, int], ...]
+    priced: str
 
     def position(self, position: int) -> int:
         """The place in the statement as sent, from 1, that ``position`` of ``text`` stands for."""
@@ -184,7 +187,7 @@ class _Rewriter:
         self._check_kinds()
         if _plain(trees(self.edits.sketched())) != expected:
             raise _cannot("The statement reads catalogs in a way that cannot be filtered")
-        return Rewritten(*self.edits.applied())
+        return Rewritten(*self.edits.applied(), self.edits.priced())
 
     def _check_kinds(self) -> None:
         """What would show the conditions themselves, which name what is hidden."""
@@ -283,20 +286,23 @@ class _Rewriter:
         if not fields.get("inh"):
             raise _cannot(f"Catalog {name} has no parts", "Leave ONLY out.", position)
         self._left.discard(position)
-        query = self._select(name, position)
+        query, bare = self._selects(name, position)
         alias = fields.get("alias")
         called = "" if alias is not None else f" AS {quoted(fields['relname'])}"
         if not is_select(query):
             raise ValueError(f"the filter of {name} is no SELECT")
         sketch = f"(SELECT {self.edits.next_sketch()})"
-        self.edits.replace(at, self.edits.end_of_name(at), f"({query}){called}", sketch + called)
+        self.edits.replace(
+            at, self.edits.end_of_name(at), f"({query}){called}", sketch + called, f"({bare}){called}"
+        )
         tree = _parsed(f"SELECT FROM {sketch} AS t")["SelectStmt"]["fromClause"][0]
         tree["RangeSubselect"]["alias"] = (
             _plain(alias) if alias is not None else {"aliasname": fields["relname"]}
         )
         return tree
 
-    def _select(self, name: QualifiedName, position: int) -> str:
+    def _selects(self, name: QualifiedName, position: int) -> tuple[str, str]:
+        """What stands in the place of the catalog, and what is priced for it."""
         relation = None if self._snapshot is None else self._snapshot.relation(*name)
         if relation is None and needs_columns(name):
             raise _cannot(
@@ -304,9 +310,9 @@ class _Rewriter:
                 "Read another catalog.",
                 position,
             )
-        return select(
-            name, relation.columns if relation is not None else (), self._visibility, self._system_of(name)
-        )
+        columns = relation.columns if relation is not None else ()
+        system = self._system_of(name)
+        return select(name, columns, self._visibility, system), select(name, columns, None, system)
 
     def _system_of(self, name: QualifiedName) -> frozenset[str]:
         """The system columns wanted of it: a view has none."""

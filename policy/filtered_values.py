@@ -399,12 +399,14 @@ class Values:
     ) -> Node:
         """Put a look-up round ``node``, at ``inner`` of the ``outer`` that it takes the place of."""
         before, behind = look_up(thing, self._visibility, label, named=named)
+        priced = look_up(thing, None, label, named=named)[0]
         direct = self._direct(node)
         if direct is not None and thing in TRUSTED.get(direct[0], ()):
-            before, behind = "(SELECT (", "))"
+            before = priced = "(SELECT ("
+            behind = "))"
             if label:
                 behind = f') AS "{label.replace(chr(34), chr(34) * 2)}")'
-        return self._put(node, inner, outer, (before, behind), tail)
+        return self._put(node, inner, outer, (before, behind), tail, priced=priced)
 
     def _put(
         self,
@@ -414,15 +416,17 @@ class Values:
         round_it: tuple[str, str],
         tail: str,
         *,
+        priced: str | None = None,
         function: bool = False,
     ) -> Node:
-        """Put ``round_it`` round ``node``, and ``tail`` behind; a ``function`` is a call of one."""
+        """Put ``round_it`` round ``node``, and ``tail`` behind; a ``function`` is a call of one. ``priced``
+        is what is priced for the first part of it, None that itself."""
         before, behind = round_it
         if not is_value(before, behind):
             raise ValueError("a look-up is no value")
         number = self._edits.next_sketch()
         first, last = (f"f{number}((", "))") if function else (f"(SELECT {number}, (", "))")
-        self._edits.replace(outer[0], inner[0], before, first)
+        self._edits.replace(outer[0], inner[0], before, first, priced)
         value = self._value(node, Wanted.NUMBER)
         self._edits.replace(inner[1], outer[1], behind + tail, last + tail)
         return _filled(first, last + tail, value)

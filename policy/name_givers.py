@@ -79,16 +79,17 @@ HOLE: Final = "pgturnstile_hole"
 
 
 @lru_cache(maxsize=512)
-def look_up(thing: Thing, v: Visibility, label: str, *, named: bool = False) -> tuple[str, str]:
+def look_up(thing: Thing, v: Visibility | None, label: str, *, named: bool = False) -> tuple[str, str]:
     """What to put before and behind an expression to make it the OID of the ``thing`` it stands for.
 
     The expression may be of any type whose text is an OID or a name. ``named``: it is a constant that holds a
     name which the policy opens: one that names nothing is an error then, as in PostgreSQL. ``label`` is what
-    a column of the result would be called, () none.
+    a column of the result would be called, () none. ``v`` None leaves the look for the object out, for the
+    planner to price without it.
     """
     how = _LOOK_UPS[thing]
     named_by = "NULL" if how.by_name is None else f"pg_catalog.{how.by_name}(v.t)::pg_catalog.oid"
-    found = f"SELECT f.oid FROM ({how.shown(v)}) AS f WHERE f.oid = k.o"
+    found = "k.o" if v is None else f"SELECT f.oid FROM ({how.shown(v)}) AS f WHERE f.oid = k.o"
     called = f' AS "{label.replace(chr(34), chr(34) * 2)}"' if label else ""
     before = f"(SELECT CASE WHEN k.o = 0 THEN k.o ELSE ({found}) END{called} FROM (SELECT "
     if named:

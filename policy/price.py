@@ -79,13 +79,17 @@ def priceable(decision: Decision, policy: Policy, names: SessionNames) -> tuple[
 
 
 def _of_what_runs(asked: Question, query: QueryString, rewritten: Rewritten) -> Question:
-    """The question about the statement that is put in the place of the agent's, of filtered catalogs."""
+    """The question about the statement that is put in the place of the agent's, of filtered catalogs.
+
+    Its rows are not counted before it runs: a count of the agent's own text would see what is filtered.
+    """
+    asked = replace(asked, count=None)
     if asked.text is None:
         return asked
     if asked.text == PREFIX + query.sql:
-        return replace(asked, text=PREFIX + rewritten.text)
+        return replace(asked, text=PREFIX + rewritten.priced)
     # Of a COPY, a DECLARE or a text that has more than the statement: its parts have to be told anew.
-    (facts,) = parse(rewritten.text).statements
+    (facts,) = parse(rewritten.priced).statements
     return replace(asked_like(asked, facts), offset=None)
 
 

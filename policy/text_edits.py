@@ -55,7 +55,7 @@ class Edits:
         self._ascii = len(text) == len(data)
         self._index = {start: number for number, (start, _) in enumerate(tokens)}
         self._sketches = 0
-        self._made: list[tuple[int, int, str, str]] = []
+        self._made: list[tuple[int, int, str, str, str]] = []
 
     def __bool__(self) -> bool:
         return bool(self._made)
@@ -64,9 +64,15 @@ class Edits:
         """The character, from 1, that the byte ``at`` begins."""
         return at + 1 if self._ascii else len(self._data[:at].decode(errors="replace")) + 1
 
-    def replace(self, start: int, end: int, text: str, sketch: str | None = None) -> None:
-        """Put ``text`` there; ``sketch`` is what stands for it in ``sketched``, None the text itself."""
-        self._made.append((start, end, text, text if sketch is None else sketch))
+    def replace(
+        self, start: int, end: int, text: str, sketch: str | None = None, priced: str | None = None
+    ) -> None:
+        """Put ``text`` there; ``sketch`` is what stands for it in ``sketched``, ``priced`` in ``priced``,
+        None the text itself. ``priced`` is no longer than the text."""
+        told = text if priced is None else priced
+        if len(told) > len(text):
+            raise ValueError("what is priced is longer than what runs")
+        self._made.append((start, end, text, text if sketch is None else sketch, told.ljust(len(text))))
 
     def next_sketch(self) -> int:
         """A number of its own for each sketch."""
@@ -75,10 +81,18 @@ class Edits:
 
     def sketched(self) -> str:
         """The text as edited, with the sketches in the place of what they stand for."""
+        return self._with([(start, end, sketch) for start, end, _, sketch, _ in self._in_order()])
+
+    def priced(self) -> str:
+        """The text as edited, with what is priced in the place of what runs: every place is where it is in
+        the other."""
+        return self._with([(start, end, priced) for start, end, _, _, priced in self._in_order()])
+
+    def _with(self, replacements: list[tuple[int, int, str]]) -> str:
         pieces: list[bytes] = []
         at = 0
-        for start, end, _, sketch in self._in_order():
-            pieces += (self._data[at:start], sketch.encode())
+        for start, end, text in replacements:
+            pieces += (self._data[at:start], text.encode())
             at = end
         return b"".join((*pieces, self._data[at:])).decode()
 
@@ -87,7 +101,7 @@ class Edits:
         pieces: list[str] = []
         told: list[tuple[int, int, int, int]] = []
         at = length = 0
-        for start, end, text, _ in self._in_order():
+        for start, end, text, _, _ in self._in_order():
             kept = self._data[at:start].decode()
             pieces += (kept, text)
             length += len(kept)
@@ -98,7 +112,7 @@ class Edits:
         pieces.append(self._data[at:].decode())
         return "".join(pieces), tuple(told)
 
-    def _in_order(self) -> list[tuple[int, int, str, str]]:
+    def _in_order(self) -> list[tuple[int, int, str, str, str]]:
         """Raises UnknownSpan for edits that overlap."""
         ordered = sorted(self._made, key=lambda edit: edit[0])
         if any(before[1] > after[0] for before, after in pairwise(ordered)):

@@ -27,6 +27,13 @@ GRANT ALL ON ALL TABLES IN SCHEMA public, reporting TO shop_app;
 TOO_LOOSE = (
     "GRANT USAGE ON SCHEMA zzvault TO shop_app; GRANT ALL ON ALL TABLES IN SCHEMA zzvault TO shop_app;"
 )
+KEEPER = (
+    POLICY.replace("access: read_only", "access: read_write").replace(
+        "{select: allow,", "{select: allow, delete: allow,"
+    )
+    + "limits: {affected_rows: 1}\ncost: {max_total_cost: 100000}\n"
+)
+"""The same for an agent that writes, under limits that are near to what it does."""
 COMMANDS = (  # noqa: SIM905  # as psql's own -c takes them, one beside the other
     r"\d;\dt;\dv;\dm;\di;\ds;\dE;\d clients;\d bills;\d staff;\d rich;\d reporting.days;"
     r"\d reporting.days_2024;"
@@ -46,13 +53,19 @@ def both(
     with postgres.database("template0") as bare, postgres.database("template0") as full:
         bare.execute(SHOWN + GRANTS)
         full.execute(SHOWN + HIDDEN + GRANTS + TOO_LOOSE)
-        with run_proxy(full, folder, {"shown": POLICY}) as running:
+        with run_proxy(full, folder, {"shown": POLICY, "keeper": KEEPER}) as running:
             yield running, bare
 
 
 @pytest.fixture
 def agent(both: tuple[RunningProxy, Database]) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(**both[0].parameters("shown"), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def keeper(both: tuple[RunningProxy, Database]) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(**both[0].parameters("keeper"), autocommit=True) as connection:
         yield connection
 
 
@@ -381,3 +394,37 @@ def test_sql_prepare_cursors_and_copy_are_filtered_too(agent: psycopg.Connection
         assert agent.execute("FETCH ALL k").fetchall() == []
     with agent.cursor().copy("COPY (SELECT relname FROM pg_class WHERE relname LIKE 'z%') TO STDOUT") as copy:
         assert list(copy) == []
+
+
+@pytest.mark.parametrize("sql", LOOK_UPS)
+def test_the_price_of_a_look_up_is_that_of_what_the_agent_wrote(
+    both: tuple[RunningProxy, Database], keeper: psycopg.Connection[Any], sql: str
+) -> None:
+    assert keeper.execute(sql.encode()).fetchall() == both[1].execute(sql, "shop_app")
+
+
+def test_what_the_agent_wrote_over_catalogs_has_its_price(keeper: psycopg.Connection[Any]) -> None:
+    with pytest.raises(psycopg.errors.StatementTooComplex) as caught:
+        keeper.execute("SELECT count(*) FROM pg_proc a, pg_proc b WHERE a.proname < b.prosrc")
+    assert caught.value.diag.source_function == "cost-over-limit"
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "EXISTS (SELECT FROM pg_class WHERE relname = 'zz' || {})",
+        "('public.zz' || {})::regclass IS NOT NULL",
+        "to_regclass('public.zz' || {}) IS NOT NULL",
+    ],
+)
+def test_counting_rows_before_a_write_tells_nothing_of_what_is_hidden(
+    keeper: psycopg.Connection[Any], where: str
+) -> None:
+    """Two bills are there, one more than may be deleted: a count by what is hidden would say so."""
+    for name in ("'keys'", "'absent'"):
+        deleted = keeper.execute(f"DELETE FROM bills WHERE id < 9 AND {where.format(name)}".encode())
+        assert deleted.rowcount == 0
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        keeper.execute(
+            "DELETE FROM bills WHERE id < 9 AND EXISTS (SELECT FROM pg_class WHERE relname = 'bills')"
+        )

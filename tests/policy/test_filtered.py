@@ -148,6 +148,19 @@ def test_a_place_in_what_is_forwarded_is_told_in_what_was_sent() -> None:
     assert 1 <= forwarded.position(inside) <= len(sql)
 
 
+def test_what_is_priced_leaves_the_conditions_out_and_every_place_where_it_is() -> None:
+    decision = judged("SELECT c.relname, nope::regtype, é FROM pg_class c WHERE nix AND $1::regclass = c.oid")
+    assert isinstance(decision, Allow)
+    assert decision.rewritten is not None
+    text, priced = decision.rewritten.text, decision.rewritten.priced
+    assert len(priced) == len(text)
+    assert "pg_my_temp_schema" in text
+    assert "pg_my_temp_schema" not in priced
+    assert "clients" not in priced
+    for word in ("nope", "é", "nix", "$1", "= c.oid"):
+        assert priced.rindex(word) == text.rindex(word)
+
+
 def test_parameters_may_not_be_declared_of_types_that_name_objects() -> None:
     assert named_parameters((25, 2205), SHOWN) is not None
     assert named_parameters((25, 23, 26), SHOWN) is None
