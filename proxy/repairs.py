@@ -48,6 +48,8 @@ class Repairs:
         tell: Callable[[Callable[[], object]], None],
     ) -> None:
         self._gate = gate
+        self._ledger = ledger
+        self._scope = scope
         self._asked = Dialogue(gate.policy, ledger, scope, connection)
         self._kept = self._asked.kept
         self.waits = self._kept and ledger.waits
@@ -63,13 +65,14 @@ class Repairs:
     @property
     def watching(self) -> bool:
         """True while a statement could be the answer to an earlier refusal."""
-        return self.waits or (self._kept and self._dialogue.watching)
+        return self.waits or (self._kept and self._ledger.has_open(self._scope))
 
     def judge(self, ruling: Ruling, values: Sequence[Parameter] = ()) -> Ruling:
         """``ruling``, or the refusal of what answers an earlier refusal and may not stand in for it."""
         decision = ruling.decision
         self._judged = (decision.query, None)
-        if not self.watching:
+        # Asked of every statement: what a ledger in memory need not be asked costs nothing else.
+        if not self._kept or not (self.waits or self._ledger.has_open(self._scope)):
             return ruling
         told, repair = self._asked.judge(decision, ruling.names, self._now(), values)
         self._judged = (decision.query, repair)
