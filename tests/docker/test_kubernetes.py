@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import redis
 import yaml
 
 from policy.loader import load_file
@@ -14,6 +19,7 @@ from policy.trial import run_tests
 from proxy.config import Config, ConfigError, read_config
 from tests.support import dockerfile
 from tests.support.certificates import Certificates
+from tests.support.proxy import free_port, wait_for
 from tests.support.strict_yaml import load_all
 
 DOCKER: Final = Path(__file__).parent.parent.parent / "docker"
@@ -32,6 +38,7 @@ def of(kind: str, name: str = "pgturnstile") -> dict[str, Any]:
 
 
 DEPLOYMENT: Final = of("Deployment")["spec"]
+LEDGER: Final = of("Deployment", "ledger")["spec"]
 POD: Final = DEPLOYMENT["template"]["spec"]
 (PROXY,) = POD["containers"]
 (SHIPPER,) = POD["initContainers"]
@@ -40,6 +47,7 @@ VALUES: Final = {
     "analyst-password": "the agent's",
     "shop-ro-password": "the role's",
     "admin-token": "a token of twenty-two",
+    "ledger-password": "thestores",
 }
 
 
@@ -117,7 +125,8 @@ def test_a_secret_that_was_not_filled_in_keeps_the_proxy_from_starting(
 def test_the_secrets_to_fill_in_are_those_that_are_used_and_stand_empty() -> None:
     assert set(of("Secret")["stringData"]) == set(VALUES)
     used = {item["key"] for volume in POD["volumes"] for item in volume.get("secret", {}).get("items", [])}
-    used |= {each["valueFrom"]["secretKeyRef"]["key"] for each in PROXY["env"]}
+    (store,) = LEDGER["template"]["spec"]["containers"]
+    used |= {each["valueFrom"]["secretKeyRef"]["key"] for each in [*PROXY["env"], *store["env"]]}
     assert used == set(VALUES)
     for document in TO_FILL:
         for value in (document.get("stringData") or document["data"]).values():
@@ -144,6 +153,7 @@ def test_the_audit_is_written_where_the_shipper_looks(config: Config) -> None:
     (at,) = [mount["mountPath"] for mount in SHIPPER["volumeMounts"]]
     assert str(Path(path).parent) == at == IMAGE.last("RUN").words[-1]
     assert SHIPPER["restartPolicy"] == "Always"
+    assert SHIPPER["image"] == PROXY["image"]
 
 
 def test_ports_go_by_the_same_names_everywhere(config: Config) -> None:
@@ -194,21 +204,69 @@ def test_the_proxy_reaches_the_database_and_names_and_is_reached_at_two_ports(co
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert [port["port"] for rule in spec["ingress"] for port in rule["ports"]] == ["postgres", "admin"]
     assert all(rule["from"] for rule in spec["ingress"])
-    assert [port["port"] for rule in spec["egress"] for port in rule["ports"]] == [
-        config.backend.port,
-        53,
-        53,
-    ]
+    out = [port["port"] for rule in spec["egress"] for port in rule["ports"]]
+    assert out == [config.backend.port, 6379, 53, 53]
 
 
-@pytest.mark.parametrize("container", [PROXY, SHIPPER], ids=["proxy", "shipper"])
+def test_the_replicas_share_a_ledger_that_they_alone_reach(config: Config) -> None:
+    assert DEPLOYMENT["replicas"] > 1
+    (port,) = of("Service", "ledger")["spec"]["ports"]
+    assert config.ledger.store == f"redis://ledger.pgturnstile.svc.cluster.local:{port['port']}/0"
+    assert config.ledger.password == VALUES["ledger-password"]
+    (store,) = LEDGER["template"]["spec"]["containers"]
+    assert store["ports"] == [{"name": port["targetPort"], "containerPort": 6379}]
+    assert store["env"] == [each for each in PROXY["env"] if each["name"] == "LEDGER_PASSWORD"]
+    labels = LEDGER["template"]["metadata"]["labels"]
+    policy = of("NetworkPolicy", "ledger")["spec"]
+    assert labels == LEDGER["selector"]["matchLabels"] == of("Service", "ledger")["spec"]["selector"]
+    assert labels == policy["podSelector"]["matchLabels"]
+    assert policy["ingress"][0]["from"] == [{"podSelector": DEPLOYMENT["selector"]}]
+    assert (policy["egress"], LEDGER["replicas"]) == ([], 1)
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="needs redis-server")
+def test_the_store_takes_the_settings_that_it_is_given(tmp_path: Path) -> None:
+    """By the same command, with Redis in Valkey's place, on a free port of loopback."""
+    (store,) = LEDGER["template"]["spec"]["containers"]
+    program, flag, script = store["command"]
+    port, password = free_port(), VALUES["ledger-password"]
+    script = script.replace("valkey-server -", f"redis-server - --port {port} --bind 127.0.0.1")
+    with subprocess.Popen(
+        [program, flag, script],
+        env=os.environ | {"LEDGER_PASSWORD": password},
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+    ) as process:
+        try:
+            client = redis.Redis(port=port, password=password)
+            wait_for(lambda: answers(client))
+            assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+            assert client.config_get("save") == {"save": ""}
+            with pytest.raises(redis.AuthenticationError):
+                redis.Redis(port=port).ping()
+        finally:
+            # The shell's child: only the server itself can be told to end.
+            with contextlib.suppress(redis.RedisError):
+                redis.Redis(port=port, password=password).shutdown(nosave=True)
+            process.wait(10)
+
+
+def answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "container", [PROXY, SHIPPER, *LEDGER["template"]["spec"]["containers"]], ids=lambda each: each["name"]
+)
 def test_containers_have_nothing_to_spare(container: dict[str, Any]) -> None:
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert container["image"] == PROXY["image"]
     assert "memory" in container["resources"]["limits"]
 
 
