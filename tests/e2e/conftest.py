@@ -14,15 +14,19 @@ INSIDER = (
     .replace("lock: allow", "lock: allow, notify: allow")
     .replace("catalogs: filtered", "catalogs: on")
 )
-STRICT = WRITER.replace("name: writer", "name: strict") + "rules: {unbounded-join: reject}\n"
+STRICT = (
+    WRITER.replace("name: writer", "name: strict").replace("catalogs: filtered", "catalogs: on")
+    + "rules: {unbounded-join: reject}\n"
+)
 
 
 @pytest.fixture(scope="session")
 def gateway(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
     """A proxy before each server, with two further agents.
 
-    ``insider`` may listen and see all catalogs; ``strict`` may not join without a bound. The
-    database is shared: a test writes rows of its own only, and counts no others.
+    ``insider`` may listen and see all catalogs; ``strict`` sees them too,
+    and may not join without a bound. The database is shared: a test writes rows of its own only, and counts
+    no others.
     """
     folder = tmp_path_factory.mktemp("gateway")
     with (
