@@ -51,6 +51,7 @@ BOTH = policy("public.orders, public.customers")
 class Records:
     def __init__(self) -> None:
         self.taken: list[tuple[AuditEntry, ConnectionIdentity]] = []
+        self.log: Sequence[Mapping[str, Any]] = ()
 
     def record(self, entry: AuditEntry, identity: ConnectionIdentity) -> None:
         self.taken.append((entry, identity))
@@ -76,7 +77,6 @@ class Proxy:
         self.config = Config("test", Listen("127.0.0.1", 0), backend, {"local": agent})
         self.server = Server(self.config, self.records)
         self.port = 0
-        self.log: Sequence[Mapping[str, Any]] = ()
 
     def change(self, policy: Policy | None = None, **agent: object) -> None:
         changed = dataclasses.replace(self.server.config.agents["local"], **agent)  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def through(
         _, proxy.port = await proxy.server.start()
         try:
             connection = await proxy.connect()
-            with structlog.testing.capture_logs() as proxy.log:
+            with structlog.testing.capture_logs() as proxy.records.log:
                 await use(proxy, connection)
             connection.terminate()
         finally:
@@ -306,7 +306,7 @@ async def ended(proxy: Proxy, connection: asyncpg.Connection, containing: str) -
     async with asyncio.timeout(5):
         while not connection.is_closed():
             await asyncio.sleep(0.01)
-    reasons = [entry["reason"] for entry in proxy.log if entry["event"] == "connection closed"]
+    reasons = [entry["reason"] for entry in proxy.records.log if entry["event"] == "connection closed"]
     assert [containing in reason for reason in reasons] == [True]
 
 
