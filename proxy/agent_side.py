@@ -174,7 +174,8 @@ class AgentSide:
         if limits is None or not limits.results or not ruling.running.returns:
             return None
         meters = [Meter() if portal is None or portal.meter is None else portal.meter]
-        meters += [self._c.names.meter(name) for name in _fetched(ruling)]
+        if not ruling.plain:
+            meters += [self._c.names.meter(name) for name in _fetched(ruling)]
         return Counted(meters, ruling.running.headers)
 
     def _must_hold(self, ruling: Ruling, counted: Counted | None, *, simple: bool) -> bool:
@@ -195,9 +196,12 @@ class AgentSide:
 
     def _writes(self, ruling: Ruling) -> bool:
         """True where running it writes rows, by itself or by what it EXECUTEs."""
-        executed = (found.ruling for _, found in self._executed(ruling) if found is not None)
         own = ruling.running
-        return (own.writes and not own.prepares) or any(run.running.writes for run in executed)
+        if own.writes and not own.prepares:
+            return True
+        if not ruling.executes:
+            return False
+        return any(found.ruling.running.writes for _, found in self._executed(ruling) if found is not None)
 
     def _await(self, change: AnyChange | None) -> None:
         if change is not None:
@@ -552,6 +556,8 @@ class AgentSide:
 
     def _await_names(self, ruling: Ruling) -> None:
         """Wait until it is certain what the names stand for that ``ruling`` runs."""
+        if ruling.plain:
+            return
         for name in ruling.executes:
             self._await(self._c.names.doubt(name.encode()))
         for fetched in _fetched(ruling):
@@ -560,6 +566,8 @@ class AgentSide:
     def _check_named(self, ruling: Ruling) -> Ruling:
         """What SQL EXECUTE runs is judged as prepared here, under the names in force now, and what FETCH
         reads as it was opened."""
+        if ruling.plain:
+            return ruling
         for fetched in _fetched(ruling):
             opened = self._c.names.portal(fetched)
             if opened is not None and not self._judged_anew(opened).allowed:

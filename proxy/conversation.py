@@ -378,10 +378,10 @@ class Conversation:
 
     def keep_up(self) -> None:
         """Judge by the newest snapshot of the schema, and trust it no further than it can be trusted."""
-        unsettled = isinstance(self.scope, CatalogNames) and self.scope.unsettled
-        outgrown = isinstance(self.scope, CatalogNames) and unsettled is not self.unsettled
+        scope = self.scope
+        outgrown = isinstance(scope, CatalogNames) and scope.unsettled is not self.unsettled
         if outgrown or self.gate.generation is not self.generation:
-            self.use_paths(self.scope.paths)
+            self.use_paths(scope.paths)
 
     def ask_ruling(self, text: bytes) -> None:
         """Have ``text`` judged away from here, by the schema as it then is if this session changed it."""

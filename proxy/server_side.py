@@ -236,13 +236,13 @@ class ServerSide:
 
     def _ready_under_limits(self, head: Reply) -> bytes | None:
         """What the agent reads in the place of ReadyForQuery, where its statement went over a limit."""
-        ready = wire.encode_ready(self._c.status)
-        if head.write is not None:
-            return head.write.ready(failed=head.failed) + ready
-        counted = head.counted
+        counted, write = head.counted, head.write
         over = counted.over if counted is not None and not head.failed else b""
-        if not over and not self._c.muted:
+        if write is None and not over and not self._c.muted:
             return None
+        ready = wire.encode_ready(self._c.status)
+        if write is not None:
+            return write.ready(failed=head.failed) + ready
         self._c.muted = False
         if self._c.status != b"T":
             return over + ready
@@ -264,8 +264,9 @@ class ServerSide:
             frames.watch(None, None)
             return
         rows, size = limits.result_rows, limits.result_bytes
-        given = max(meter.rows for meter in counted.meters)
-        given_bytes = max(meter.bytes for meter in counted.meters)
+        given = given_bytes = 0
+        for meter in counted.meters:
+            given, given_bytes = max(given, meter.rows), max(given_bytes, meter.bytes)
         frames.watch(
             None if rows is None else frames.rows + rows + counted.headers - given,
             None if size is None else frames.row_bytes + size - given_bytes,
