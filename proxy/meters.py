@@ -23,9 +23,12 @@ from proxy.rulings import Lookups
 
 MAX_AGENTS: Final = 1000
 """Agents that are told apart; a configuration that names more has the rest counted as ``*``."""
-_STATEMENT_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
-_GATE_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5)
-_EXPLAIN_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
+Steps = tuple[float, ...]
+"""Upper limits in seconds. Of a length left open: a tuple of ten floats is a struct to mypyc, and is taken for
+one that was never set."""
+_STATEMENT_S: Final[Steps] = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
+_GATE_S: Final[Steps] = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5)
+_EXPLAIN_S: Final[Steps] = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
 
 DecisionKey = tuple[str, str, str]
 """Statement class, decision (``allow``, ``observe``, ``reject``), and the rule that decided, "" for none."""
@@ -36,7 +39,7 @@ class Histogram:
 
     __slots__ = ("bounds", "counts", "total")
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
+    def __init__(self, bounds: Steps) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
