@@ -413,24 +413,26 @@ class Conversation:
     def ask_path(self) -> None:
         """Have the server say which path holds, where more than one may; the agent waits for the answer.
 
-        By a name of our own, since a Query would drop the agent's unnamed statement. It is closed beforehand
-        as well: a question that was cancelled has left it behind. Inside a transaction SHOW is asked, which
-        takes no snapshot: the agent may still say SET TRANSACTION.
+        By names of our own, since a Query would drop the agent's unnamed statement, and an unnamed portal of
+        ours take the place of the agent's. They are closed beforehand as well: a question that was cancelled
+        has left them behind. Inside a transaction SHOW is asked, which takes no snapshot: the agent may still
+        say SET TRANSACTION.
         """
         if not self.path_unsettled:
             return
         self.path_unsettled = False
         text = _ASK_PATH if self.status == b"I" else _ASK_SETTING
         name, exchange = self.path_statement, Exchange(self.learn_path)
-        for kind in (Owed.CLOSE, Owed.PARSE, Owed.BIND, Owed.EXECUTE, Owed.CLOSE, Owed.SYNC):
+        closed = (Owed.CLOSE, Owed.CLOSE)
+        for kind in (*closed, Owed.PARSE, Owed.BIND, Owed.EXECUTE, *closed, Owed.SYNC):
             self.replies.owe(Reply(kind, exchange=exchange))
         self.awaited = Unanswered(self.replies.queue, self.replies.queue[-1])
-        close = wire.close_message(b"S", name)
+        close = wire.close_message(b"P", name) + wire.close_message(b"S", name)
         self.forward(
             close
             + wire.parse_message(name, text)
-            + wire.bind_message(b"", name)
-            + wire.execute_message(b"")
+            + wire.bind_message(name, name)
+            + wire.execute_message(name)
             + close
             + wire.SYNC
         )

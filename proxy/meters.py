@@ -24,7 +24,7 @@ from proxy.rulings import Lookups
 MAX_AGENTS: Final = 1000
 """Agents that are told apart; a configuration that names more has the rest counted as ``*``."""
 Steps = tuple[float, ...]
-"""Upper limits in seconds. Of a length left open: a tuple of ten floats is a struct to mypyc, and is taken for
+"""Upper limits in seconds. Of a length left open: ten floats are a struct to mypyc, which takes it for
 one that was never set."""
 _STATEMENT_S: Final[Steps] = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 _GATE_S: Final[Steps] = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5)

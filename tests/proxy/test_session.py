@@ -634,7 +634,8 @@ DONE = complete("X") + ready()
 
 def path_is(value: bytes, status: str = "I") -> bytes:
     """The server's answer to our question which search_path holds."""
-    return CLOSED + PARSED + BOUND + row(value) + complete("SELECT 1") + CLOSED + ready(status)
+    closed = CLOSED + CLOSED
+    return closed + PARSED + BOUND + row(value) + complete("SELECT 1") + closed + ready(status)
 
 
 PATH_IS_PUBLIC = path_is(b"{public}")
@@ -725,7 +726,7 @@ def test_search_path_is_both_until_the_server_says_which() -> None:
     played.take(subject.from_backend(complete("SET") + ready()))
     assert played.sent() == "QQ"
     played.take(subject.from_backend(DESCRIPTION + complete("SELECT 0") + ready()))
-    assert played.sent() == "QQCPBECS"
+    assert played.sent() == "QQCCPBECCS"
     assert b"current_schemas" in played.to_backend
     before, asked = played.to_frontend, len(gate.asked)
     played.take(subject.from_frontend(query("select 2")))
@@ -733,7 +734,7 @@ def test_search_path_is_both_until_the_server_says_which() -> None:
     played.take(subject.from_backend(path_is(b"{report}")))
     assert played.to_frontend == before
     assert gate.asked[-1][1].paths == (("report",),)
-    assert played.sent() == "QQCPBECSQ"
+    assert played.sent() == "QQCCPBECCSQ"
 
 
 def path_session(gate: ScriptedGate) -> Session:

@@ -11,7 +11,7 @@ import random
 import struct
 from collections.abc import Callable, Iterable
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from policy.decision import Allow, Decision, Reject
@@ -310,8 +310,13 @@ def turns(script: list[Part]) -> list[bytes]:
     return sent
 
 
+PORTAL_GONE = describe("P") + SYNC
+"""A Query has dropped the unnamed portal, and no question of ours may leave another in its place."""
+
+
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(script=scripts.map(turns), seed=st.integers(0, 2**32))
+@example(script=[parse("begin") + bind("", "p") + execute("p") + query("path"), PORTAL_GONE], seed=0)
 def test_an_agent_sees_what_postgresql_would_say(script: list[bytes], seed: int) -> None:
     judge = ModelServer(refused)
     expected = judge.receive(b"".join(script))
