@@ -44,6 +44,13 @@ class Judged(NamedTuple):
     repair: Repair | None = None
 
 
+class Run(NamedTuple):
+    """A statement and what its names stand for."""
+
+    query: QueryString
+    names: Names
+
+
 @dataclass(frozen=True, slots=True)
 class Dialogue:
     """What the statements of one connection are to the refusals before them.
@@ -75,13 +82,25 @@ class Dialogue:
             return False
         return isinstance(decision, Reject) or cls not in _ASIDE or self.policy.row(cls).repair_once
 
-    def judge(self, decision: Decision, names: Names, now: float, values: Sequence[Parameter] = ()) -> Judged:
+    def judge(
+        self,
+        decision: Decision,
+        names: Names,
+        now: float,
+        values: Sequence[Parameter] = (),
+        runs: Sequence[Run] = (),
+    ) -> Judged:
         """``decision``, or the refusal of what answers an earlier refusal and may not stand in for it.
 
-        ``values`` are the parameters bound, where they are known.
+        ``values`` are the parameters bound, where they are known. ``runs`` are the statements prepared before
+        that this one has run: each of them may be the answer.
         """
+        considered: Considered = NotAnAnswer()
         try:
-            considered = self.consider(decision.query, names, now, values)
+            for query, known in (Run(decision.query, names), *runs):
+                considered = self.consider(query, known, now, values)
+                if not isinstance(considered, NotAnAnswer):
+                    break
         except LedgerUnavailableError:
             return Judged(self._led_by(unavailable(self.policy), decision, names))
         if isinstance(considered, Halted):

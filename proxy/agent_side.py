@@ -130,7 +130,9 @@ class AgentSide:
         ruling = self._check_named(ruling)
         if self._c.repairs.waits:
             return self._weigh(ruling, self._settle_weighed_query)
-        return self._settle_weighed_query(self._c.repairs.judge(ruling) if ruling.allowed else ruling)
+        if ruling.allowed:
+            ruling = self._c.repairs.judge(ruling, (), self._executed_rulings(ruling))
+        return self._settle_weighed_query(ruling)
 
     def _settle_weighed_query(self, ruling: Ruling) -> bytes | None:
         if not ruling.allowed:
@@ -311,7 +313,7 @@ class AgentSide:
             return self._weigh(ruling, lambda told: self._settle_weighed_bind(message, types, told), values)
         if ruling.allowed:
             values = bound_values(message, types) if self._c.repairs.watching else ()
-            ruling = self._c.repairs.judge(ruling, values)
+            ruling = self._c.repairs.judge(ruling, values, self._executed_rulings(ruling))
         return self._settle_weighed_bind(message, types, ruling)
 
     def _settle_weighed_bind(
@@ -501,7 +503,7 @@ class AgentSide:
         """``go_on`` with ``ruling`` in the light of earlier refusals, once their store has answered: the
         message at hand is held for it, unless there is nothing to ask."""
         repairs = self._c.repairs
-        ask = repairs.question(ruling, values)
+        ask = repairs.question(ruling, values, self._executed_rulings(ruling))
         if ask is None:
             return go_on(ruling)
         self._c.waiting = Held(
@@ -592,6 +594,12 @@ class AgentSide:
                 if not inner.allowed:
                     return inner
         return ruling
+
+    def _executed_rulings(self, ruling: Ruling) -> Sequence[Ruling]:
+        """What EXECUTE runs with ``ruling``, as it was prepared."""
+        if not ruling.executes:
+            return ()
+        return [found.ruling for _, found in self._executed(ruling) if found is not None]
 
     def _executed(self, ruling: Ruling) -> Iterable[tuple[str, Prepared | None]]:
         """Every name that runs with ``ruling``: what EXECUTE runs may EXECUTE in its turn."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from policy.decision import Decision, Reject
-from policy.dialogue import Dialogue, Judged
+from policy.dialogue import Dialogue, Judged, Run
 from policy.facts import QueryString
 from policy.ledger import Ledger
 from policy.lineage import Again, CloseOut, Considered, Outcome, Repair
@@ -67,18 +67,23 @@ class Repairs:
         """True while a statement could be the answer to an earlier refusal."""
         return self.waits or (self._kept and self._ledger.has_open(self._scope))
 
-    def judge(self, ruling: Ruling, values: Sequence[Parameter] = ()) -> Ruling:
-        """``ruling``, or the refusal of what answers an earlier refusal and may not stand in for it."""
+    def judge(self, ruling: Ruling, values: Sequence[Parameter] = (), runs: Sequence[Ruling] = ()) -> Ruling:
+        """``ruling``, or the refusal of what answers an earlier refusal and may not stand in for it.
+
+        ``runs`` are the rulings on what it has run by EXECUTE.
+        """
         decision = ruling.decision
         self._judged = (decision.query, None)
         # Asked of every statement: what a ledger in memory need not be asked costs nothing else.
         if not self._kept or not (self.waits or self._ledger.has_open(self._scope)):
             return ruling
-        told, repair = self._asked.judge(decision, ruling.names, self._now(), values)
+        told, repair = self._asked.judge(decision, ruling.names, self._now(), values, _as_runs(runs))
         self._judged = (decision.query, repair)
         return self._as_told(ruling, told)
 
-    def question(self, ruling: Ruling, values: Sequence[Parameter] = ()) -> Callable[[], Judged] | None:
+    def question(
+        self, ruling: Ruling, values: Sequence[Parameter] = (), runs: Sequence[Ruling] = ()
+    ) -> Callable[[], Judged] | None:
         """What to ask a ledger that ``waits``, in another thread; None where there is nothing to ask."""
         decision, names, now = ruling.decision, ruling.names, self._now()
         if not self.waits:
@@ -88,7 +93,7 @@ class Repairs:
             return None
         if isinstance(decision, Reject):
             return lambda: self._asked.judge_refused(decision, names, now, values)
-        return lambda: self._asked.judge(decision, names, now, values)
+        return lambda: self._asked.judge(decision, names, now, values, _as_runs(runs))
 
     def answered(self, ruling: Ruling, judged: Judged) -> Ruling:
         """``ruling`` as the answer to its question has it."""
@@ -156,6 +161,10 @@ class Repairs:
         if told is ruling.decision or not isinstance(told, Reject):
             return ruling
         return self._gate.reworded(ruling, told)
+
+
+def _as_runs(rulings: Sequence[Ruling]) -> tuple[Run, ...]:
+    return tuple(Run(each.decision.query, each.names) for each in rulings)
 
 
 class _ToldLater:
