@@ -65,6 +65,38 @@ def test_an_open_transaction_stays_usable(observed: RunningProxy) -> None:
     assert observed.database.execute("SELECT count(*) > 0 FROM order_items") == [(True,)]
 
 
+def test_what_is_under_way_is_neither_held_nor_cut_short(observed: RunningProxy) -> None:
+    """Cursors, COPY both ways and pipelines, each over a limit or a list of the policy."""
+    with psycopg.connect(**observed.parameters("watched")) as connection:
+        with connection.cursor("many") as cursor:
+            cursor.execute("SELECT id FROM orders ORDER BY id")
+            assert [row[0] for row in cursor.fetchmany(5)] == [1, 2, 3, 4, 5]
+        with connection.cursor() as cursor:
+            with cursor.copy("COPY (SELECT id FROM orders ORDER BY id LIMIT 4) TO STDOUT") as copy:
+                assert [row[0] for row in copy.rows()] == ["1", "2", "3", "4"]
+            cursor.execute("CREATE TEMP TABLE observed_copy (n int)")
+            with cursor.copy("COPY observed_copy FROM STDIN") as copy:
+                for n in range(3):
+                    copy.write_row((n,))
+            assert cursor.rowcount == 3
+        with connection.pipeline():
+            results = [connection.execute(sql.encode()) for sql in SENT[:4]]
+            counted = connection.execute("SELECT count(*) FROM observed_copy")
+        assert all(result.rowcount > 0 for result in results)
+        assert counted.fetchone() == (3,)
+        connection.rollback()
+
+
+@pytest.mark.parametrize("prepare", [False, True], ids=["simple", "prepared"])
+def test_an_error_is_the_servers_own(observed: RunningProxy, prepare: bool) -> None:
+    sql = "SELECT id FROM orders WHERE nothing = 1"
+    with psycopg.connect(**observed.parameters("watched"), autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.UndefinedColumn) as caught:
+            connection.execute(sql.encode(), prepare=prepare)
+        assert caught.value.diag.statement_position == str(sql.index("nothing") + 1)
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
 def test_the_summary_tells_what_enforcing_would_refuse(
     observed: RunningProxy, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -175,7 +175,7 @@ def test_reloads_under_load(database: Database, reloads: int) -> None:
     usual = {PASSED, "42501", "54001", "57014"}
     assert [set(told) - usual for told in outcomes] == [set()] * len(outcomes)
     assert all(outcomes)
-    assert sum(told[PASSED] for told in outcomes) > reloads
+    assert sum(told[PASSED] for told in outcomes) > reloads // 10
     assert not [entry for entry in records.log if entry["log_level"] == "error"]
     wrong = Counter(
         (identity.policy_sha256, entry.sqlstate, str(entry.decision))
