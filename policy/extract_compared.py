@@ -7,25 +7,45 @@ compare, which decide whose comparison functions run (the default operator class
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from policy.extract_operands import operand
 from policy.extract_walk import Fields, Walk, strings
 
 
+class _Targets:
+    """A select list as ORDER BY, GROUP BY and DISTINCT ON look into it (findTargetlistEntrySQL92)."""
+
+    __slots__ = ("_named", "values")
+
+    def __init__(self, target_list: Sequence[Fields]) -> None:
+        self.values = [target["ResTarget"]["val"] for target in target_list]
+        self._named: dict[str, list[Fields]] = {}
+        for target in target_list:
+            if "name" in target["ResTarget"]:
+                self._named.setdefault(target["ResTarget"]["name"], []).append(target["ResTarget"]["val"])
+
+    def meant(self, item: Fields) -> Sequence[Fields]:
+        """``item``, or what it names of the list by number or name."""
+        number = item.get("A_Const", {}).get("ival")
+        if number is not None:
+            return self.values[number.get("ival", 0) - 1 :][:1]
+        names = strings(part for part in item.get("ColumnRef", {}).get("fields", ()) if "String" in part)
+        return (self._named.get(names[0]) if len(names) == 1 else None) or (item,)
+
+
 def compared_by_select(walk: Walk, fields: Fields) -> None:
     """Note what a SelectStmt compares for itself."""
-    targets = [target["ResTarget"] for target in fields.get("targetList", ())]
-    for clause in ("sortClause", "groupClause", "distinctClause"):
-        for item in fields.get(clause, ()):
-            if item:
-                _note(walk, *(part for each in _parts(item) for part in _meant(each, targets)))
-            else:
-                _note(walk, *(target["val"] for target in targets))
+    clauses = [clause for clause in ("sortClause", "groupClause", "distinctClause") if clause in fields]
+    if clauses:
+        targets = _Targets(fields.get("targetList", ()))
+        for item in (item for clause in clauses for item in fields[clause]):
+            _note(
+                walk, *(targets.values if not item else chain.from_iterable(map(targets.meant, _parts(item))))
+            )
     for window in fields.get("windowClause", ()):
         compared_by_window(walk, window["WindowDef"])
-    # UNION ALL is the one operation that tells no rows apart.
-    tells_none_apart = ("SETOP_NONE", "SETOP_UNION") if fields.get("all") else ("SETOP_NONE",)
-    if fields.get("op", "SETOP_NONE") not in tells_none_apart:
+    if _tells_rows_apart(fields):
         _note(walk, *_given_by_arms(fields))
 
 
@@ -62,23 +82,20 @@ def _parts(item: Fields) -> Iterator[Fields]:
         yield item
 
 
-def _meant(item: Fields, targets: Sequence[Fields]) -> Iterator[Fields]:
-    """``item``, or what it names of the select list by number or name (findTargetlistEntrySQL92)."""
-    number = item.get("A_Const", {}).get("ival")
-    names = strings(part for part in item.get("ColumnRef", {}).get("fields", ()) if "String" in part)
-    named = [t for t in targets if len(names) == 1 and t.get("name") == names[0]]
-    if number is not None:
-        yield from (target["val"] for target in targets[number.get("ival", 0) - 1 :][:1])
-    elif named:
-        yield from (target["val"] for target in named)
-    else:
-        yield item
+def _tells_rows_apart(fields: Fields) -> bool:
+    """UNION ALL is the one set operation that does not."""
+    operation = fields.get("op", "SETOP_NONE")
+    return operation != "SETOP_NONE" and not (operation == "SETOP_UNION" and fields.get("all"))
 
 
 def _given_by_arms(fields: Fields) -> Iterator[Fields]:
-    """What the arms of a set operation give, column by column."""
+    """What the arms of a set operation give, column by column.
+
+    An arm that is such an operation itself has been noted with its own arms: telling it again at each level
+    would be quadratic in their number.
+    """
     for side in ("larg", "rarg"):
-        if side in fields:
+        if side in fields and not _tells_rows_apart(fields[side]):
             yield from _given_by_arms(fields[side])
     for target in fields.get("targetList", ()):
         yield target["ResTarget"]["val"]
