@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from policy.advisor import conjuncts
@@ -29,6 +30,10 @@ from policy.rules import (
 )
 from policy.rules.naming import display_name
 from policy.temporary import alters
+
+MAX_VIOLATIONS: Final = 32
+"""Objections that one rule may make to one statement; what more it would say is neither looked for nor told.
+A hint may take a look at every name there is: a text of thousands of wrong names must not cost as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +174,10 @@ def answers(policy: Policy, situation: Situation, query: QueryString) -> Iterato
         if level is RuleLevel.OFF:
             return RuleAnswer(rule.NAME, level, statement)
         try:
-            found = tuple(replace(v, level=level) if v.level is not level else v for v in check())
+            found = tuple(
+                replace(v, level=level) if v.level is not level else v
+                for v in islice(check(), MAX_VIOLATIONS)
+            )
         except Exception as error:
             failure = RuleFailure(rule.NAME, error)
             return RuleAnswer(rule.NAME, level, statement, (_failed(rule.NAME),), failure)

@@ -8,9 +8,13 @@ counted.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
 
 LONGEST = 63
 """PostgreSQL's names end here; longer text is cut before it is compared."""
+_SHAPES: Final = 16_384
+"""Names whose shape is remembered: every word is compared with the same ones."""
 
 
 def nearest(word: str, known: Iterable[str], limit: int = 3) -> tuple[str, ...]:
@@ -20,13 +24,12 @@ def nearest(word: str, known: Iterable[str], limit: int = 3) -> tuple[str, ...]:
     name counts as another word, unless one of both is the other with words added (``customer``,
     ``customer_name``).
     """
-    plain = _plain(word)
+    plain, letters = _shape(word)
     allowed = _allowed(plain)
-    letters = _letters(plain)
     ranked: list[tuple[int, str]] = []
     for name in known:
-        other = _plain(name)
-        if abs(len(other) - len(plain)) <= allowed and (letters ^ _letters(other)).bit_count() <= 2 * allowed:
+        other, others = _shape(name)
+        if abs(len(other) - len(plain)) <= allowed and (letters ^ others).bit_count() <= 2 * allowed:
             edits = distance(plain, other, allowed)
             if edits is not None:
                 ranked.append((edits, name))
@@ -61,19 +64,20 @@ def _allowed(plain: str) -> int:
     return max(1, min(4, len(plain) // 3))
 
 
-def _plain(name: str) -> str:
-    return name[:LONGEST].casefold().replace("_", "")
-
-
-def _letters(plain: str) -> int:
-    """The set of characters as bits. One edit changes at most two of them."""
+@lru_cache(_SHAPES)
+def _shape(name: str) -> tuple[str, int]:
+    """``name`` without case and underscores, and the set of its characters as bits, of which one edit changes
+    at most two."""
+    plain = name[:LONGEST].casefold().replace("_", "")
     bits = 0
     for character in plain:
         bits |= 1 << (ord(character) & 63)
-    return bits
+    return plain, bits
 
 
 def _extends(word: str, name: str) -> bool:
     """Whether one is the other with whole words added before or after it."""
-    short, long = sorted((word.casefold(), name.casefold()), key=len)
+    short, long = word.casefold(), name.casefold()
+    if len(short) > len(long):
+        short, long = long, short
     return len(short) > 2 and (long.startswith(short + "_") or long.endswith("_" + short))

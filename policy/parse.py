@@ -37,6 +37,9 @@ from policy.facts import Facts, ParseFailure, QueryString, Tree
 
 DEFAULT_MAX_BYTES: Final = 1 << 20
 """The contract's default of ``limits.statement_bytes``."""
+MAX_NAMED: Final = 100_000
+"""References that a text may hold, constants not counted: a megabyte of VALUES has none, and PostgreSQL takes
+1,664 columns in a select list."""
 MAX_ADVICE_BYTES: Final = 64 << 10
 """Longer texts get no canonical form, fingerprint or normal form."""
 
@@ -94,7 +97,8 @@ def parse(text: bytes | str, max_bytes: int = DEFAULT_MAX_BYTES) -> QueryString:
     except (RecursionError, TooDeep):
         return QueryString(sql, failure=_too_deep())
     except (MemoryError, RuntimeError, ValueError) as error:
-        # RuntimeError: no thread, or none with so large a stack, could be started. ValueError: no JSON.
+        # RuntimeError: no thread, or none with so large a stack, could be started. ValueError: no JSON, or a
+        # text of too many references.
         return QueryString(
             sql, failure=ParseFailure("not-understood", f"could not be parsed: {error}", "54001")
         )
@@ -200,7 +204,15 @@ def _operator_work(data: bytes) -> int:
 
 
 def _facts(trees: list[Tree], text: SourceText) -> tuple[Facts, ...]:
-    return tuple(extract(tree, text) for tree in trees)
+    found = tuple(extract(tree, text) for tree in trees)
+    if sum(map(_named, found)) > MAX_NAMED:
+        raise ValueError(f"it refers to more than {MAX_NAMED} columns, calls and operators")
+    return found
+
+
+def _named(facts: Facts) -> int:
+    lists = (facts.columns, facts.functions, facts.operators, facts.types, facts.relations, facts.queries)
+    return sum(map(len, lists))
 
 
 def _too_deep() -> ParseFailure:

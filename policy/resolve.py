@@ -128,6 +128,8 @@ class _Search:
         self.scopes = scopes
         self.catalog = scopes.catalog
         self.complete = scopes.facts.node in _COMPLETE and scopes.facts.not_understood is None
+        self._everything: dict[int, Reads] = {}
+        """What a star reads, by query: a thousand of them over a thousand sources must not each ask all."""
 
     def relation(self, ref: RelationRef) -> RelationAnswer:
         relations, certain = self.scopes.relation(ref)
@@ -181,7 +183,10 @@ class _Search:
 
     def _star(self, ref: ColumnRef, level: Level) -> ColumnAnswer:
         answer = Answer.UNCERTAIN if level.open else Answer.RESOLVED
-        return ColumnAnswer(ref, answer, level.everything())
+        reads = self._everything.get(level.query.index)
+        if reads is None:
+            reads = self._everything[level.query.index] = level.everything()
+        return ColumnAnswer(ref, answer, reads)
 
     def _qualified_star(self, ref: ColumnRef, levels: list[Level]) -> ColumnAnswer:
         items = self._items(ref, levels)

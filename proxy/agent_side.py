@@ -12,6 +12,7 @@ from policy.decision import Allow, Decision, Reject, statement_class
 from policy.facts import QueryString, SessionAction, SessionRef
 from policy.filtered_parameters import named_parameters
 from policy.model import RepairTerms, StatementClass, Violation
+from policy.parse import parse_heavy
 from policy.terms import Parameter
 from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError, Unanswered
 from proxy.effects import AuditEntry, Consult
@@ -589,7 +590,11 @@ class AgentSide:
                 )
             inner = prepared.ruling
             if not self._in_force(inner):
-                inner = self._rule(inner.text) or self._c.gate.rule_slowly(inner.text, self._c.scope)
+                fresh = self._rule(inner.text)
+                if fresh is None and parse_heavy(inner.text):
+                    # To judge it here would keep everybody waiting.
+                    fresh = self._outdated(inner)
+                inner = fresh or self._c.gate.rule_slowly(inner.text, self._c.scope)
                 inner = self._held_to(prepared, inner)
                 if not inner.allowed:
                     return inner

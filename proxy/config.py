@@ -129,6 +129,8 @@ class ServerLimits:
     connections: int = 500
     connections_per_agent: int = 50
     startup_timeout_ms: int = 10_000
+    judge_timeout_ms: int = 10_000
+    """The longest that parser and rules may take over one statement."""
     message_bytes: int = 16 * 2**20
     statement_bytes: int = 2**20
     drain_timeout_ms: int = 30_000
@@ -498,14 +500,17 @@ def _version(place: Place) -> int | None:
 
 
 def _limits(place: Place) -> ServerLimits:
-    keys = ("connections", "connections_per_agent", "startup_timeout", "message_bytes", "statement_bytes")
-    fields = place.fields((*keys, "drain_timeout"))
+    keys = ("connections", "connections_per_agent", "startup_timeout", "judge_timeout", "message_bytes")
+    fields = place.fields((*keys, "statement_bytes", "drain_timeout"))
     default = ServerLimits()
     limits = ServerLimits(
         connections=fields.get("connections", _count, default.connections),
         connections_per_agent=fields.get("connections_per_agent", _count, default.connections_per_agent),
         startup_timeout_ms=fields.get(
             "startup_timeout", lambda p: p.duration_ms(100, 600_000), default.startup_timeout_ms
+        ),
+        judge_timeout_ms=fields.get(
+            "judge_timeout", lambda p: p.duration_ms(100, 600_000), default.judge_timeout_ms
         ),
         message_bytes=fields.get("message_bytes", _message_size, default.message_bytes),
         statement_bytes=fields.get("statement_bytes", _message_size, default.statement_bytes),

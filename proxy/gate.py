@@ -17,9 +17,10 @@ import structlog
 
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, SessionNames, UnreadCatalog
-from policy.cost import is_look_up, judge
+from policy.cost import Question, is_look_up, judge
 from policy.decision import Allow, Decision, Reject, Situation, decide, refuse
 from policy.engine_errors import enrich
+from policy.facts import ParseFailure, QueryString
 from policy.ledger import Ledger, MemoryLedger
 from policy.lifting import spans
 from policy.model import Policy, Violation
@@ -78,7 +79,7 @@ class Gate:
         self.meter = GateMeter() if meter is None else meter
         self.policy = policy
         self.agent = agent
-        self._statement_bytes = statement_bytes
+        self.statement_bytes = statement_bytes
         self.catalog = catalog
         self._temporary: tuple[Catalog, bool] | None = None
         self._caches: dict[SessionNames, Rulings] = {}
@@ -174,7 +175,7 @@ class Gate:
         renew: bool = False,
         temporary: bool = False,
     ) -> Ruling:
-        """The ruling on a text of any size; ``judge_apart`` runs ``rule_slowly`` in another thread.
+        """The ruling on a text of any size; ``judge_apart`` runs ``rule_slowly`` elsewhere.
 
         With ``renew``, and before a refusal that rests on what the catalog lacks, the catalog is asked again;
         ``temporary`` as in ``names``.
@@ -191,18 +192,26 @@ class Gate:
     def rule_slowly(self, text: bytes, names: SessionNames) -> Ruling:
         """The same for a text of any size, without the cache: safe to call from another thread."""
         began = time.perf_counter()
-        query = parse(text, self._statement_bytes)
+        query = parse(text, self.statement_bytes)
         decision = decide(self.policy, Situation(self.agent, names), query)
-        for failure in decision.failures:
-            log.error("a rule failed and refused", rule=failure.rule, exc_info=failure.error)
-        ruling = self._priceable(decision, text, names)
+        ruling = self.ruled(*priceable(decision, self.policy, names), text, names)
         self.meter.judged(time.perf_counter() - began)
         return ruling
 
-    def _priceable(self, decision: Decision, text: bytes, names: SessionNames) -> Ruling:
-        """The ruling on what the rules allow: what its price is to be asked by, if it has one."""
-        decision, asked = priceable(decision, self.policy, names)
-        return Ruling(decision, self.policy, text, names, asked)
+    def ruled(
+        self, decision: Decision, question: Question | None, text: bytes, names: SessionNames
+    ) -> Ruling:
+        """The ruling that ``decision`` is; ``question`` is what its price is asked by, if it has one."""
+        for failure in decision.failures:
+            log.error("a rule failed and refused", rule=failure.rule, exc_info=failure.error)
+        return Ruling(decision, self.policy, text, names, question)
+
+    def unjudged(self, text: bytes, names: SessionNames, reason: str) -> Ruling:
+        """The ruling on a text that could not be judged: what is not understood is not let through."""
+        failure = ParseFailure("not-understood", f"the statement was not judged: {reason}", "54001")
+        query = QueryString(text.decode(errors="replace"), failure=failure)
+        decision = decide(self.policy, Situation(self.agent, names), query)
+        return self.ruled(decision, None, text, names)
 
     def priced(self, ruling: Ruling, rows: Sequence[bytes], types: tuple[int, ...], now: float) -> Priced:
         """What EXPLAIN's answer makes of ``ruling``; ``rows`` are its DataRow bodies, ``now`` in seconds."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -24,6 +25,10 @@ from proxy.server import NoAudit, Server
 if TYPE_CHECKING:
     from proxy.overview import Overview
 
+_SWITCH_S: Final = 0.0005
+"""How long another thread may keep the interpreter from the event loop, in seconds: by default 5 ms, which is
+as long as dozens of statements take."""
+
 log = structlog.get_logger("pgturnstile.server")
 
 
@@ -36,6 +41,7 @@ def serve(load: Callable[[], Config], *, watch: bool = False) -> None:
     control socket cannot be listened on, ssl.SSLError, and StaleBuildError.
     """
     log.info("starting", compiled=dict(compiled.check()))
+    sys.setswitchinterval(_SWITCH_S)
     config = load()
     with contextlib.ExitStack() as stack:
         audit: Audit | None = None

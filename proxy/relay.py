@@ -31,6 +31,7 @@ from proxy.effects import (
     ToFrontend,
 )
 from proxy.gate import Gate
+from proxy.judges import Judges
 from proxy.ruling import Ruling
 from proxy.session import Session
 from proxy.stream import StreamClosedError, TransportStream
@@ -80,7 +81,7 @@ class Relay:
         audit: AuditSink,
         identity: ConnectionIdentity,
         key: BackendKey,
-        executor: Executor,
+        judges: Judges,
         stores: Executor,
         on_ended: Callable[[Relay], None],
     ) -> None:
@@ -89,7 +90,7 @@ class Relay:
         self._audit = audit
         self._identity = identity
         self._key = key
-        self._executor = executor
+        self._judges = judges
         self._stores = stores
         self._behind: list[Effect] | None = None
         """Effects that wait for the store of repairs to be told something; None while it is told nothing."""
@@ -347,7 +348,7 @@ class Relay:
         task.add_done_callback(self._tasks.discard)
 
     async def _judge(self, effect: Decide) -> None:
-        """Have the gate judge in another thread; what the agent sends meanwhile waits."""
+        """Have the gate judge away from the loop; what the agent sends meanwhile waits."""
         try:
             ruling = await self._gate.rule_surely(
                 effect.text,
@@ -363,8 +364,7 @@ class Relay:
             self._surprised(error)
 
     async def _judge_apart(self, text: bytes, names: SessionNames) -> Ruling:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, self._gate.rule_slowly, text, names)
+        return await self._judges.rule(self._gate, text, names)
 
     # --- ending ---
 

@@ -32,6 +32,7 @@ from proxy.conversation import Identity
 from proxy.credentials import NAMES_SECRET
 from proxy.gate import Gate
 from proxy.handshake import Proven, RefusedError
+from proxy.judges import Judges
 from proxy.ledgers import LedgerStore, ledger_of
 from proxy.logins import Logins
 from proxy.meters import GateMeter, Meters
@@ -43,7 +44,6 @@ from proxy.wire.startup import CancelRequest, NotPostgresError
 _BACKLOG: Final = 512
 _SPARE_SOCKETS: Final = 64
 """Accepted beyond ``limits.connections``: for cancel requests, and to refuse the rest in words."""
-_JUDGES: Final = 4
 _STORES: Final = 8
 """Connections that may wait for the store of repairs at a time."""
 _FIRST_CATALOG_S: Final = 8.0
@@ -79,7 +79,7 @@ class Server:
         self._draining = False
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._judges = ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge")
+        self._judges = Judges(config.limits.judge_timeout_ms / 1000)
         self._stores = ThreadPoolExecutor(_STORES, thread_name_prefix="ledger")
         self._listener: asyncio.Server | None = None
         self._catalogs = Catalogs()
@@ -120,6 +120,7 @@ class Server:
         if self._terms.config.ledger != self._store:
             self._store, self._ledger = self._terms.config.ledger, ledger_of(self._terms.config.ledger)
         self._meters.know(config.agents)
+        self._judges.seconds = config.limits.judge_timeout_ms / 1000
         self._logins.allow(max(_connections_of(agent, config) for agent in config.agents.values()))
         for relay, live in list(self._live.items()):
             self._renew(relay, live)
@@ -164,7 +165,7 @@ class Server:
         for relay in list(self._live):
             relay.abort()
         await self._catalogs.close()
-        self._judges.shutdown(wait=False, cancel_futures=True)
+        self._judges.close()
         # What a store is still to be told, it is told.
         self._stores.shutdown(wait=False)
 
@@ -309,7 +310,7 @@ class Server:
             audit=self._audit,
             identity=_identity(proven, stream.client, connection),
             key=BackendKey(terms.endpoint, opened.pid, opened.secret),
-            executor=self._judges,
+            judges=self._judges,
             stores=self._stores,
             on_ended=self._ended,
         )

@@ -17,6 +17,7 @@ Settings
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from types import MappingProxyType
 
 from policy import builtin
@@ -114,11 +115,7 @@ def advice(wanted: str, names: CatalogNames, policy: Policy) -> tuple[str, str |
 
 def _usable(names: CatalogNames, policy: Policy) -> set[str]:
     """The functions that the policy opens, as an agent writes them."""
-    found = (
-        {name for name in builtin.FUNCTIONS if builtin.is_safe(name)}
-        if policy.functions.builtin_safe
-        else set()
-    )
+    found = set(_safe_builtins()) if policy.functions.builtin_safe else set()
     for function in names.catalog.content.functions:
         name = function.qualified
         if name.schema in builtin.SYSTEM_SCHEMAS or any(p.matches(*name) for p in policy.functions.deny):
@@ -126,3 +123,8 @@ def _usable(names: CatalogNames, policy: Policy) -> set[str]:
         if any(pattern.matches(*name) for pattern in policy.functions.allow):
             found.add(name.name if name.schema in names.schemas else str(name))
     return found
+
+
+@cache
+def _safe_builtins() -> frozenset[str]:
+    return frozenset(name for name in builtin.FUNCTIONS if builtin.is_safe(name))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from policy import rules
-from policy.decision import Allow, Basis, Reject, Situation, decide
+from policy.decision import MAX_VIOLATIONS, Allow, Basis, Reject, Situation, decide
 from policy.facts import Facts
 from policy.model import Halt, Policy, RuleLevel, StatementClass, Violation
 from policy.names import Names, PathNames
@@ -141,3 +141,20 @@ def test_the_same_arguments_give_the_same_decision() -> None:
     policy = policy_of()
     assert decide(policy, situation, query) == decide(policy, situation, query)
     assert hash(situation) == hash(Situation("a", PathNames()))
+
+
+def test_one_rule_tells_so_much_of_one_statement_and_no_more() -> None:
+    """Thousands of wrong names must not cost thousands of searches for the right ones."""
+    asked: list[int] = []
+
+    def many(*_: object) -> Iterator[Violation]:
+        for n in range(10 * MAX_VIOLATIONS):
+            asked.append(n)
+            yield Violation("unbounded-select", f"no. {n}", "Do not retry.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules.unbounded_select, "check", many)
+        decision = judge("SELECT id FROM orders", policy_of(READER + "rules: {unbounded-select: reject}\n"))
+    assert isinstance(decision, Reject)
+    assert [v.message for v in decision.violations] == [f"no. {n}" for n in range(MAX_VIOLATIONS)]
+    assert len(asked) == MAX_VIOLATIONS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from policy.facts import Operand, OperandKind
@@ -181,3 +183,44 @@ def test_where_the_server_wants_a_type_of_its_own_a_cast_is_noted(sql: str, want
 )
 def test_constructors_of_json_are_noted(expression: str, makes: bool) -> None:
     assert parse(f"SELECT {expression}").statements[0].makes_json is makes
+
+
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [
+        tuple("SELECT 1 UNION (" * n + "SELECT 1" + ")" * n for n in (20, 320)),
+        tuple(
+            f"SELECT {', '.join(f'a{k} AS b{k}' for k in range(n))} FROM t"
+            f" ORDER BY {', '.join(f'b{k}' for k in range(n))}"
+            for n in (100, 1600)
+        ),
+    ],
+    ids=["set operations in one another", "a long select list to sort by"],
+)
+def test_reading_what_is_compared_takes_steps_in_proportion(small: str, large: str) -> None:
+    """Sixteen times the text: sixteen times the steps, where each level or item once looked at all others."""
+    assert _steps(large) < 24 * _steps(small)
+
+
+def _steps(sql: str) -> int:
+    """Lines of Python that run while the facts of ``sql`` are read."""
+    count = 0
+
+    def trace(*_: object) -> object:
+        nonlocal count
+        count += 1
+        return trace
+
+    sys.settrace(trace)
+    try:
+        parse(sql)
+    finally:
+        sys.settrace(None)
+    return count
+
+
+def test_an_arm_that_is_a_set_operation_is_compared_as_well() -> None:
+    sql = "SELECT a FROM t UNION (SELECT 1.5 UNION ALL (SELECT 2 INTERSECT SELECT c FROM t))"
+    (facts,) = parse(sql).statements
+    columns = {column(sql.index(f"{name} FROM") + 1) for name in "ac"}
+    assert set(facts.compared) == {*columns, typed("numeric"), typed("int4")}

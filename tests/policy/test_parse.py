@@ -268,6 +268,14 @@ def test_advice_on_shape() -> None:
     assert normalize("SELEC") is None
 
 
+def test_a_text_of_too_many_references_is_not_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parse_module, "MAX_NAMED", 4)
+    assert parse("VALUES (1), (2), (3), (4), (5), (6)").failure is None
+    found = failure("SELECT a, b, c, d FROM t")
+    assert (found.rule, found.sqlstate) == ("not-understood", "54001")
+    assert "more than 4 columns, calls and operators" in found.message
+
+
 class TestFallbackBinding:
     @pytest.fixture(autouse=True)
     def pgparse(self, monkeypatch: pytest.MonkeyPatch) -> None:

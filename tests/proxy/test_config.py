@@ -135,6 +135,7 @@ limits:
   connections: 5
   connections_per_agent: 2
   startup_timeout: 3s
+  judge_timeout: 4s
   message_bytes: 2MiB
   statement_bytes: 1KiB
   drain_timeout: 5s
@@ -172,7 +173,7 @@ limits:
     assert config.policies == (one.policy,)
     assert config.audit == Audit(folder / "logs/audit.jsonl", Statements.LITERALS_MASKED)
     assert config.admin == Admin("0.0.0.0", 0, ADMIN_TOKEN)
-    assert config.limits == ServerLimits(5, 2, 3000, 2 * 2**20, 1024, 5000)
+    assert config.limits == ServerLimits(5, 2, 3000, 4000, 2 * 2**20, 1024, 5000)
 
 
 def test_silence_takes_the_documented_defaults(folder: Path) -> None:
@@ -182,7 +183,7 @@ def test_silence_takes_the_documented_defaults(folder: Path) -> None:
     assert (config.backend.host, config.backend.port) == ("127.0.0.1", 5432)
     assert config.audit is None
     assert config.admin is None
-    assert config.limits == ServerLimits(500, 50, 10_000, 16 * 2**20, 2**20, 30_000)
+    assert config.limits == ServerLimits(500, 50, 10_000, 10_000, 16 * 2**20, 2**20, 30_000)
     assert read(f"{BASE}admin: {{}}\n", folder).admin == Admin("127.0.0.1", 6433, None)
     assert config.agents["bot"].auth == TrustLoopback()
 

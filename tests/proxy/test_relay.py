@@ -15,6 +15,7 @@ from proxy.audit_line import ConnectionIdentity
 from proxy.backend import BackendError, Endpoint
 from proxy.effects import AuditEntry, CancelRunning, Close, Decide, Effect, Record, ToBackend, ToFrontend
 from proxy.gate import Gate
+from proxy.judges import Judges
 from proxy.relay import BackendKey, Relay
 from proxy.session import Session
 from proxy.stream import StreamClosedError, TransportStream
@@ -182,7 +183,7 @@ class Bench:
         self.cancel_gate.set()
         frontend, backend_stream = frontend or Stream(), backend_stream or Stream()
         self.agent, self.server = frontend.transport, backend_stream.transport
-        self.executor = ThreadPoolExecutor(1)
+        self.judges, self.stores = Judges(10.0), ThreadPoolExecutor(1)
         self.gate = ScriptedGate(gate_fails)
         self.relay = Relay(
             cast("Session", self.session),
@@ -190,8 +191,8 @@ class Bench:
             audit=self.audit,
             identity=IDENTITY,
             key=BackendKey(Endpoint("127.0.0.1", 5432), 4711, b"real"),
-            executor=self.executor,
-            stores=self.executor,
+            judges=self.judges,
+            stores=self.stores,
             on_ended=self.ended.append,
         )
         self.streams = cast("TransportStream", frontend), cast("TransportStream", backend_stream)
@@ -224,7 +225,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             try:
                 await scenario(bench)
             finally:
-                bench.executor.shutdown()
+                bench.judges.close()
+                bench.stores.shutdown()
 
         asyncio.run(main())
 
