@@ -49,11 +49,13 @@ def enrich(
     *,
     turns_left: int = 0,
     error_id: str = "",
+    sandbox: bool = False,
 ) -> dict[str, str] | None:
     """The fields of an ErrorResponse to ``query`` as the agent is sent them; None where nothing changes.
 
     ``names`` and ``policy`` are what the statement was judged under, ``turns_left`` the repairs that the
-    error leaves, ``error_id`` what the audit calls it. A policy that only observes changes nothing.
+    error leaves, ``error_id`` what the audit calls it. ``sandbox``: a clone raised it, and what the agent
+    is to know of that is in Detail whatever the error. A policy that only observes changes nothing.
     """
     if policy.mode is Mode.OBSERVE:
         return None
@@ -61,15 +63,18 @@ def enrich(
     if isinstance(names, CatalogNames):
         told = _cleaned(told, query, names, policy)
     sqlstate = fields.get("sqlstate", "")
-    if sqlstate.startswith(_NAMES_CLASS) and sqlstate not in _OF_THE_SESSION and query.statements:
+    in_a_name = sqlstate.startswith(_NAMES_CLASS) and sqlstate not in _OF_THE_SESSION
+    if (in_a_name or sandbox) and query.statements:
         hint = _hint(told, query, names, policy) if isinstance(names, CatalogNames) else None
         if hint:
             told["hint"] = hint
-        told["detail"] = _detail(told, query, turns_left, error_id)
+        told["detail"] = _detail(told, query, turns_left, error_id, sandbox=sandbox)
     return told if told != dict(fields) else None
 
 
-def _detail(fields: Mapping[str, str], query: QueryString, turns_left: int, error_id: str) -> str:
+def _detail(
+    fields: Mapping[str, str], query: QueryString, turns_left: int, error_id: str, *, sandbox: bool
+) -> str:
     """Contract §4's object, in one line, with PostgreSQL's own detail under ``engine``."""
     detail: dict[str, Any] = {
         "v": 1,
@@ -81,7 +86,11 @@ def _detail(fields: Mapping[str, str], query: QueryString, turns_left: int, erro
         "repair": {"allowed": turns_left > 0, "turns_left": turns_left, "keep": None},
         "halt": None,
         "cost": None,
-        "engine": {"sqlstate": fields["sqlstate"], "detail": fields.get("detail", "")[:_MOST_DETAIL] or None},
+        "engine": {
+            "sqlstate": fields["sqlstate"],
+            "detail": fields.get("detail", "")[:_MOST_DETAIL] or None,
+            **({"sandbox": True} if sandbox else {}),
+        },
     }
     return json.dumps(detail, ensure_ascii=False, separators=(",", ":"))
 

@@ -28,6 +28,7 @@ GOVERNED_ELSEWHERE: Mapping[str, str] = MappingProxyType(
         "result-over-limit": "is governed by limits.result_rows and limits.result_bytes",
         "repair-halted": "is governed by repair: and the repair of each row of statements:",
         "dummy-literal": "is governed by repair: and the repair of each row of statements:",
+        "sandbox-stale": "is governed by sandbox:",
         "statement-too-large": "is governed by limits.statement_bytes of the server's configuration",
         "unparsable": _ALWAYS,
         "not-understood": _ALWAYS,

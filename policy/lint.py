@@ -17,7 +17,7 @@ from policy.builtin import SYSTEM_SCHEMAS
 from policy.catalog import Catalog
 from policy.diagnostics import Diagnostic, Severity, join_path, nearest
 from policy.inheritance import is_shipped, place_of, shown_line
-from policy.loader import layers, unenforced
+from policy.loader import layers
 from policy.model import (
     WRITES,
     Access,
@@ -90,7 +90,7 @@ def lint(text: bytes | str, policy: Policy, today: date, catalog: Catalog | None
     lines = (text if isinstance(text, str) else text.decode("utf-8")).splitlines()
     found = [_diagnostic(odd, policy, marks, lines) for odd in _odd(policy, today, catalog)]
     own = [each for each in found if each.source == policy.source or not is_shipped(each.source)]
-    return sorted([*unenforced(policy), *own], key=lambda d: (d.source != policy.source, d.line, d.column))
+    return sorted(own, key=lambda d: (d.source != policy.source, d.line, d.column))
 
 
 def _odd(policy: Policy, today: date, catalog: Catalog | None) -> Iterator[_Odd]:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from policy import inheritance, setting_names, trial_reader, yaml_source
-from policy.diagnostics import Diagnostic, PolicyError, Severity, nearest
+from policy.diagnostics import Diagnostic, PolicyError, nearest
 from policy.inheritance import Layers, shown_line
 from policy.levels import GOVERNED_ELSEWHERE, default_levels
 from policy.model import (
@@ -35,6 +35,7 @@ from policy.model import (
     Mode,
     Multiple,
     Needs,
+    OnStale,
     Pattern,
     Policy,
     PolicyTest,
@@ -168,43 +169,6 @@ def load_tests(path: Path) -> TrialFile:
 def tests_beside(policy: Path) -> Path:
     """Where the tests beside ``policy`` would be."""
     return policy.with_name(policy.name.removesuffix(".yaml") + TESTS_SUFFIX)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unenforced:
-    """A part of the format that is read and does not act yet. ``line`` gives its line in a policy that uses
-    it, None in one that does not."""
-
-    path: str
-    line: Callable[[Policy], int | None]
-    consequence: str
-
-
-_UNENFORCED = (
-    _Unenforced(
-        "sandbox", lambda p: p.sandbox.line if p.sandbox else None, "no statement is tried on a clone"
-    ),
-)
-"""What a policy may say and this version does not act on. Whoever builds one of these removes its entry."""
-
-
-def unenforced(policy: Policy) -> list[Diagnostic]:
-    """A warning for each part of ``policy`` that nothing acts on, so that it gives no false safety."""
-    return [
-        _placed(
-            Diagnostic(
-                source=policy.source,
-                line=line,
-                column=0,
-                path=part.path,
-                message=f"read but not enforced by this version: {part.consequence}",
-                severity=Severity.WARNING,
-            ),
-            policy.files,
-        )
-        for part in _UNENFORCED
-        if (line := part.line(policy)) is not None
-    ]
 
 
 def _sha256(text: bytes | str) -> str:
@@ -569,11 +533,14 @@ def _repair(place: Place) -> RepairRules:
 
 def _sandbox(place: Place) -> Sandbox:
     refused = {"dsn": "a DSN holds a secret; put it in the environment and name the variable with dsn_env"}
-    fields = place.fields(("dsn_env", "classes"), required=("dsn_env", "classes"), refused=refused)
+    keys = ("dsn_env", "classes", "on_stale", "timeout")
+    fields = place.fields(keys, required=("dsn_env", "classes"), refused=refused)
     classes = fields["classes"].items() if "classes" in fields else []
     named = {item.word(StatementClass) for item in classes}
     return Sandbox(
         dsn_env=fields.get("dsn_env", lambda p: p.environment_name(), ""),
         classes=frozenset(c for c in named if c is not None),
+        on_stale=fields.get("on_stale", lambda p: p.word(OnStale), OnStale.REJECT),
+        timeout_ms=fields.get("timeout", lambda p: p.duration_ms(1), 30_000),
         line=place.line,
     )

@@ -306,12 +306,22 @@ class RepairRules:
     line: int = 0
 
 
+class OnStale(StrEnum):
+    """``sandbox.on_stale``: what becomes of a statement that the clone cannot speak for."""
+
+    REJECT = "reject"
+    SKIP = "skip"
+
+
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """``sandbox:``. ``dsn_env`` names the environment variable that holds the clone's DSN."""
+    """``sandbox:``. ``dsn_env`` names the environment variable that holds the clone's DSN, ``timeout_ms`` is
+    how long a statement may take there."""
 
     dsn_env: str
     classes: frozenset[StatementClass]
+    on_stale: OnStale = OnStale.REJECT
+    timeout_ms: int = 30_000
     line: int = 0
 
 

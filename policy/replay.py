@@ -14,12 +14,13 @@ from datetime import date
 from enum import StrEnum
 from typing import Any, Final
 
+from policy import sandbox
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, SessionNames
 from policy.cost import limits_in_force
 from policy.decision import Allow, Reject, Situation, decide, statement_class
 from policy.facts import QueryString
-from policy.model import CostLimits, Mode, Policy, Verdict
+from policy.model import CostLimits, Mode, OnStale, Policy, Verdict
 from policy.names import PathNames
 from policy.parse import parse
 from policy.price import priceable
@@ -30,6 +31,7 @@ from policy.rules import (
     affected_rows_over_limit,
     cost_over_limit,
     result_over_limit,
+    sandbox_stale,
     unpriceable,
 )
 from policy.temporary import may_hold_temporary
@@ -77,6 +79,7 @@ def decide_again(body: Mapping[str, Any], policy: Policy, catalog: Catalog | Non
         rule = None if isinstance(settled, Allow) else settled.violations[0].rule
         rule = rule or _by_price(body, enforced, decision, asked=question is not None)
         rule = rule or _by_outcome(body, enforced)
+        rule = rule or _by_clone(body, enforced, decision)
     elif rule is None and isinstance(decision, Reject):
         rule = decision.violations[0].rule
     rejected = rule is not None and policy.mode is Mode.ENFORCE
@@ -157,6 +160,13 @@ def _written(tag: str | None) -> int:
     words = (tag or "").split()
     writes = bool(words) and words[0] in ("INSERT", "UPDATE", "DELETE", "MERGE", "COPY")
     return int(words[-1]) if writes and words[-1].isdecimal() else 0
+
+
+def _by_clone(body: Mapping[str, Any], policy: Policy, decision: Allow) -> str | None:
+    """A refusal for want of a clone's word, where the policy still asks for that word."""
+    if body.get("rule") != sandbox_stale.NAME or not sandbox.asks(policy, decision):
+        return None
+    return sandbox_stale.NAME if sandbox.on_stale(policy) is OnStale.REJECT else None
 
 
 def _by_history(body: Mapping[str, Any], policy: Policy, query: QueryString) -> str | None:

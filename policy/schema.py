@@ -292,6 +292,8 @@ DESCRIPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "sandbox": "A clone on which listed classes are tried first.",
         "sandbox.dsn_env": "The environment variable that holds the clone's DSN.",
         "sandbox.classes": "Statement classes that are tried.",
+        "sandbox.on_stale": "What becomes of a statement where the clone is unlike the database or away.",
+        "sandbox.timeout": "How long a statement may take on the clone.",
         "tests": "What you expect of the policy; `policy test` runs them.",
         "tests.[].steps": "Statements in order, each judged in the light of what was refused before it.",
         "tests.[].steps.[].fails": "The SQLSTATE that PostgreSQL answers with; the statement is allowed.",

@@ -13,16 +13,18 @@ from policy.facts import QueryString, SessionAction, SessionRef
 from policy.filtered_parameters import named_parameters
 from policy.model import RepairTerms, StatementClass, Violation
 from policy.parse import parse_heavy
+from policy.sandbox import Tried
 from policy.terms import Parameter
 from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError, Unanswered
 from proxy.effects import AuditEntry, Consult
 from proxy.limits import Meter
 from proxy.phase import LEGAL, Action, Phase
-from proxy.prepared import AnyChange, Portal, Prepared, TooManyNames
+from proxy.prepared import AnyChange, Portal, Prepared, TooManyNames, TriedBound
 from proxy.prices import Bound, Prices
 from proxy.repairs import bound_values
 from proxy.replies import Counted, Owed, Reply
 from proxy.ruling import Price, Ruling
+from proxy.sandboxing import Sandboxing
 from proxy.succession import JUDGED, DismissedError, Succession
 from proxy.wire import backend as wire
 from proxy.wire import frontend
@@ -40,6 +42,7 @@ class AgentSide:
         self._c = conversation
         self._prices = Prices(conversation, self)
         self.succession = Succession(conversation)
+        self._sandbox = Sandboxing(conversation, self)
         self._actions: dict[Action, Callable[[bytes, int, int], bytes | None]] = {
             Action.QUERY: self._on_query,
             Action.PARSE: self._on_parse,
@@ -106,6 +109,10 @@ class AgentSide:
         if ending is not None:
             self._c.end(ending.reason, ending.sqlstate)
 
+    def tried(self, outcome: Tried) -> None:
+        """What came of the trial that a TryOut effect asked for."""
+        self._sandbox.tried(outcome)
+
     def _take(self, kind: int, data: bytes) -> bytes | None:
         """Account for one message of the agent. None lets it pass; bytes (b"" for none) take its place."""
         self._c.frame = None
@@ -144,10 +151,17 @@ class AgentSide:
         entry = self._c.entry(ruling, "simple")
         if price is not None and self._prices.must_count(ruling):
             return self._prices.count_query(ruling, entry, price)
+        return self.let_query(ruling, entry, price)
+
+    def let_query(self, ruling: Ruling, entry: AuditEntry, price: Price | None) -> bytes | None:
+        """The Query at hand has passed the gate: it is tried on the clone where that is to be, then run."""
+        if ruling.tried and self._sandbox.must_try():
+            return self._sandbox.try_query(ruling, entry, price)
         return self.run_query(ruling, entry, price)
 
     def run_query(self, ruling: Ruling, entry: AuditEntry, price: Price | None) -> bytes | None:
         """Let the Query at hand run: as it came (None), or by the messages that hold what it writes."""
+        self._sandbox.ran()
         told = ruling.notice
         if price is not None:
             told += price.notice
@@ -211,8 +225,11 @@ class AgentSide:
             raise NotYetError(change)
 
     def refuse_query(self, ruling: Ruling) -> bytes:
-        rejection = self._c.rejection(ruling, "simple")
-        self._c.replies.owe(Reply(Owed.QUERY, rejection=rejection))
+        return self.fail_query(self._c.rejection(ruling, "simple"))
+
+    def fail_query(self, error: bytes) -> bytes:
+        """Have a Query fail with the ErrorResponse ``error``: by one that cannot parse."""
+        self._c.replies.owe(Reply(Owed.QUERY, rejection=error))
         self._c.names.next_segment()
         self._c.pipeline_open = False
         self._c.segment_reads = True
@@ -328,28 +345,44 @@ class AgentSide:
         if price is not None and self._prices.must_count(ruling, types):
             bound = Bound(self.this_frame(), message, types)
             return self._prices.count_bind(bound, ruling, self._c.entry(ruling, "extended"), price)
+        if ruling.tried and self._sandbox.must_try():
+            return self._sandbox.try_bind(Bound(self.this_frame(), message, types), ruling, price)
         self.owe_bind(message.portal, ruling, price)
+        return None
+
+    def let_bind(self, bound: Bound, ruling: Ruling, price: Price | None) -> bytes | None:
+        """The Bind at hand has passed the gate: it is tried on the clone where that is to be, then let go."""
+        if ruling.tried and self._sandbox.must_try():
+            return self._sandbox.try_bind(bound, ruling, price)
+        self.owe_bind(bound.message.portal, ruling, price)
         return None
 
     def _binds_at_once(self, ruling: Ruling | None, types: tuple[int, ...]) -> bool:
         """True where a Bind is certain to pass, with no question of ours before it."""
         if ruling is None or not ruling.allowed or ruling.executes or self._c.repairs.watching:
             return False
+        if ruling.tried and self._sandbox.must_try():
+            return False
         if self._prices.must_ask(ruling) and self._prices.price_held(ruling, types) is None:
             return False
         return not self._prices.must_count(ruling, types)
 
-    def owe_bind(self, name: bytes, ruling: Ruling, price: Price | None) -> None:
+    def owe_bind(
+        self, name: bytes, ruling: Ruling, price: Price | None, tried: TriedBound | None = None
+    ) -> None:
         reply = Reply(Owed.BIND, ruling=ruling, notice=b"" if price is None else price.notice)
         if self._c.replies.owe(reply):
             meter = None if self._c.limits is None else Meter()
             reply.repair = repair = self._c.repairs.repair_of(ruling)
-            reply.changes = (self._c.names.open(name, Portal(ruling, price, meter, repair)),)
+            reply.changes = (self._c.names.open(name, Portal(ruling, price, meter, repair, tried)),)
 
     def refuse_bound(self, ruling: Ruling) -> bytes:
         """Refuse a Bind or Execute: by a Bind of a statement that cannot exist."""
-        rejection = self._c.rejection(ruling, "extended")
-        self._c.replies.owe(Reply(Owed.BIND, rejection=rejection))
+        return self.fail_bound(self._c.rejection(ruling, "extended"))
+
+    def fail_bound(self, error: bytes) -> bytes:
+        """Have a Bind or Execute fail with the ErrorResponse ``error``."""
+        self._c.replies.owe(Reply(Owed.BIND, rejection=error))
         self._c.phase = Phase.DISCARDING
         return wire.bind_message(b"", self._c.refused_text)
 
@@ -373,8 +406,17 @@ class AgentSide:
             self._c.await_result()
         if not ruling.allowed:
             return self._weigh(ruling, self.refuse_bound)
+        if self._sandbox.must_ask_again(portal):
+            return self._sandbox.ask_again(portal, ruling)
+        return self.run_execute(portal, ruling)
+
+    def run_execute(self, portal: Portal, ruling: Ruling) -> bytes | None:
+        """Let the Execute at hand run: as it came (None), or by the messages that hold what it writes."""
+        self._sandbox.ran()
         entry = self._c.entry(ruling, "extended")
         entry.repair = portal.repair
+        if portal.tried is not None:
+            entry.sandbox, portal.tried = portal.tried.outcome, None
         if portal.price is not None:
             entry.cost = portal.price.cost
         if not ruling.running.reads:
@@ -382,8 +424,9 @@ class AgentSide:
         counted = self._counted(ruling, portal)
         if self._must_hold(ruling, counted, simple=False):
             write = HeldWrite(self._c, ruling, entry, counted)
-            frame = data[self._c.agent_frames.start : end]
-            return write.execute(frame, portal, () if ruling.plain else self._apply(ruling, portal.price))
+            return write.execute(
+                self.this_frame(), portal, () if ruling.plain else self._apply(ruling, portal.price)
+            )
         self._c.written = None
         reply = Reply(Owed.EXECUTE, entry, ruling=ruling)
         if self._c.owe(reply):
@@ -396,7 +439,7 @@ class AgentSide:
             return None
         # The agent's Sync waits until it is certain how the server will read it, so we ask for the answer.
         self._c.copying = reply
-        return data[self._c.agent_frames.start : end] + wire.FLUSH
+        return self.this_frame() + wire.FLUSH
 
     def _on_close(self, data: bytes, body: int, end: int) -> bytes | None:
         target = frontend.decode_target(data[body:end])

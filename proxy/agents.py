@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from policy.model import Policy
 from proxy.credentials import PasswordFile, VerifierFile
+from proxy.dsn import CloneTarget
 from proxy.scram import Verifier
 from proxy.tls import CertificateName
 
@@ -67,7 +68,8 @@ class AgentConfig:
     """``login`` is None with ``BackendPassword``: the name and password given are the role's own.
 
     ``name`` is ``*`` for the entry of every name without one. ``databases`` and ``networks`` None allow any;
-    ``connections`` None leaves it to ``limits.connections_per_agent``.
+    ``connections`` None leaves it to ``limits.connections_per_agent``. ``clone`` is where the policy's
+    ``sandbox`` tries statements; None without one.
     """
 
     name: str
@@ -77,6 +79,7 @@ class AgentConfig:
     policy: Policy
     networks: tuple[Network, ...] | None = None
     connections: int | None = None
+    clone: CloneTarget | None = None
 
     def may_use(self, database: str) -> bool:
         return self.databases is None or database in self.databases

@@ -141,6 +141,10 @@ class Renderer:
         told = ""
         if entry.repair is not None or (isinstance(decision, Reject) and decision.halt is not None):
             told = "," + _members({"repair": _repair(entry)})
+        if entry.sandbox is not None:
+            told += "," + _members(
+                {"sandbox": entry.sandbox.as_json(full=self._statements is Statements.FULL)}
+            )
         cost = decision.cost if isinstance(decision, Reject) else entry.cost
         if cost is None:
             return told

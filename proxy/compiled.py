@@ -32,6 +32,7 @@ MODULES: Final = (
     "proxy.pricing",
     "proxy.prices",
     "proxy.writes",
+    "proxy.sandboxing",
     "proxy.agent_side",
     "proxy.server_side",
     "proxy.watchdog",

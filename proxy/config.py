@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from types import MappingProxyType
 
@@ -36,8 +36,10 @@ from proxy.agents import (
     TrustLoopback,
 )
 from proxy.credentials import PasswordFile, SecretError, VerifierFile, checked, derive
+from proxy.dsn import CloneTarget, DsnError
 from proxy.ledgers import LedgerStore, read_store
 from proxy.scram import Verifier
+from proxy.stream import is_local_host
 from proxy.tls import CertificateName, NameKind, TLSMode
 
 VERSION = 1
@@ -263,7 +265,7 @@ class _Reading:
     def _backend(self, place: Place) -> Backend:
         fields = place.fields(("host", "port", "tls"))
         host = fields.get("host", _backend_host, "127.0.0.1")
-        default = BackendTls(TLSMode.DISABLE if _is_local(host) else TLSMode.VERIFY_FULL)
+        default = BackendTls(TLSMode.DISABLE if is_local_host(host) else TLSMode.VERIFY_FULL)
         settings = fields.get("tls", self._backend_tls, default)
         if host.startswith("/") and settings.mode is not TLSMode.DISABLE:
             fields["tls"].fault("PostgreSQL speaks no TLS on a Unix socket; remove the key")
@@ -315,6 +317,7 @@ class _Reading:
         login = fields.maybe("login", self._login)
         if auth is not None:
             _judge_login(entry, auth, fields)
+        policy = fields.get("policy", self._policy, _NO_POLICY)
         return AgentConfig(
             name=entry.key,
             auth=auth or BackendPassword(),
@@ -322,7 +325,8 @@ class _Reading:
             databases=fields.maybe("databases", _databases),
             networks=fields.maybe("networks", _networks),
             connections=fields.maybe("connections", _count),
-            policy=fields.get("policy", self._policy, _NO_POLICY),
+            policy=policy,
+            clone=fields.maybe("policy", lambda place: self._clone(place, policy)),
         )
 
     def _auth(self, place: Place, name: str) -> Auth | None:
@@ -403,6 +407,21 @@ class _Reading:
             place.fault(str(error))
             return None
 
+    def _clone(self, place: Place, policy: Policy) -> CloneTarget | None:
+        """The clone that the policy's ``sandbox`` names: without it what is to be tried could not run."""
+        if policy.sandbox is None:
+            return None
+        name = policy.sandbox.dsn_env
+        dsn = self._environ.get(name)
+        try:
+            if dsn:
+                return CloneTarget.of(dsn)
+            reason = "is empty" if dsn == "" else "is not set"
+        except DsnError as error:
+            reason = str(error)
+        place.fault(f"its sandbox needs the environment variable {name}, which {reason}")
+        return None
+
     def _catalog(self, place: Place) -> Login | None:
         return place.fields(("login",), required=("login",)).maybe("login", self._login)
 
@@ -418,7 +437,7 @@ class _Reading:
         fields = place.fields(("host", "port", "token_env"), refused={"token": _NO_SECRETS + "token_env"})
         host = fields.get("host", _listen_host, "127.0.0.1")
         token = fields.maybe("token_env", self._from_environment)
-        if "token_env" not in fields and not _is_local(host):
+        if "token_env" not in fields and not is_local_host(host):
             place.fault("listens to other machines: give token_env, or an address of this machine alone")
         if token is not None and len(token) < MIN_TOKEN:
             fields["token_env"].fault(f"a token has at least {MIN_TOKEN} characters")
@@ -581,16 +600,6 @@ def _backend_host(place: Place) -> str | None:
     if host is not None and not host.startswith("/") and ("/" in host or " " in host or "," in host):
         place.fault("expected one host name, one address, or the absolute path of a socket folder")
     return host
-
-
-def _is_local(host: str) -> bool:
-    """True where traffic to ``host`` never leaves the machine. Only what needs no look-up counts."""
-    if host.startswith("/") or host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _reason(error: Exception) -> str:

@@ -305,6 +305,18 @@ class Conversation:
         self.effects.append(Record(entry))
         return wire.encode_error(error_fields(rejection))
 
+    def untried(self, entry: AuditEntry, violation: Violation) -> bytes:
+        """Make ``entry``, of a statement that its clone can say nothing of, that of a refusal, and word it. A
+        turn that the statement was taking stays what it was: nobody knows whether it is one."""
+        self.repairs.settle(entry)
+        entry.settled = True
+        decision = self.gate.exceeded(entry.decision, self.scope, violation)
+        entry.decision, entry.repair = decision, None
+        rejection = reject(decision, entry.id, self.gate.policy)
+        entry.sqlstate = rejection.sqlstate
+        self.record(entry)
+        return wire.encode_error(error_fields(rejection))
+
     def exceeded(self, entry: AuditEntry, violation: Violation) -> bytes:
         """Make ``entry``, of a statement that was let run, that of a refusal, and word it for the agent."""
         decision = self.gate.exceeded(entry.decision, self.scope, violation)

@@ -1,18 +1,22 @@
 """What a Session wants done, as data.
 
-Owns the effects that ``Session.from_frontend``, ``from_backend`` and ``decided`` return, in the order in
-which they are to be carried out. Plain slotted classes, because the hot path makes one or two a message.
+Owns the effects that ``Session.from_frontend``, ``from_backend``, ``decided`` and ``tried`` return, in the
+order in which they are to be carried out. Plain slotted classes, because the hot path makes one or two a
+message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from policy.catalog_names import SessionNames
 from policy.decision import Decision
 from policy.dialogue import Judged
 from policy.lineage import Repair
+from policy.model import Policy
+from policy.sandbox import Session, Tried
+from proxy.dsn import CloneTarget
 
 
 class ToFrontend:
@@ -72,6 +76,35 @@ class Tell:
         self.tell = tell
 
 
+class Trial(NamedTuple):
+    """A statement to try.
+
+    ``text`` and ``types`` as its Parse had them; ``values`` is the part of its Bind behind the names, None
+    for a Query; ``formats`` the Bind's format codes. ``question`` and ``session`` are what the database was
+    asked and said. ``commits``: nothing follows it in its transaction, so that deferred constraints hold now.
+    """
+
+    text: bytes
+    types: tuple[int, ...]
+    values: bytes | None
+    formats: tuple[int, ...]
+    question: str
+    session: Session
+    policy: Policy
+    commits: bool
+
+
+class TryOut:
+    """Have ``trial`` run on ``target`` and call ``Session.tried`` with what came of it. Until then the
+    session is ``held``."""
+
+    __slots__ = ("target", "trial")
+
+    def __init__(self, target: CloneTarget | None, trial: Trial) -> None:
+        self.target = target
+        self.trial = trial
+
+
 class Record:
     """A decision whose outcome is known: write its audit line."""
 
@@ -109,7 +142,9 @@ class JudgedAnew:
     __slots__ = ()
 
 
-Effect = ToFrontend | ToBackend | Decide | Consult | Tell | Record | Close | CancelRunning | JudgedAnew
+Effect = (
+    ToFrontend | ToBackend | Decide | Consult | Tell | TryOut | Record | Close | CancelRunning | JudgedAnew
+)
 
 
 class AuditEntry:
@@ -119,6 +154,7 @@ class AuditEntry:
     statement arrived, ``ms`` the milliseconds until its outcome. ``sqlstate`` is the error that ended it, the
     gate's own for a rejection; ``outcome_known`` is False where the connection ended first or an earlier
     failure in its pipeline kept PostgreSQL from running it. ``cost`` is the plan's price where one was asked,
+    ``sandbox`` what came of trying it on a clone, where that was to be,
     ``repair`` the repair of an earlier refusal that the statement is, ``settled`` whether the ledger has
     heard what came of it.
     """
@@ -134,6 +170,7 @@ class AuditEntry:
         "protocol",
         "repair",
         "rows",
+        "sandbox",
         "settled",
         "sqlstate",
         "started",
@@ -147,6 +184,7 @@ class AuditEntry:
         self.command_tag: str | None = None
         self.cost: Mapping[str, Any] | None = None
         self.repair: Repair | None = None
+        self.sandbox: Tried | None = None
         self.settled = False
         self.rows = 0
         self.bytes = 0

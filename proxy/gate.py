@@ -35,6 +35,7 @@ from policy.rules import (
 )
 from policy.temporary import may_hold_temporary
 from proxy.catalogs import CatalogView
+from proxy.dsn import CloneTarget
 from proxy.meters import GateMeter
 from proxy.ruling import Price, Ruling, error_fields
 from proxy.rulings import Rulings
@@ -62,7 +63,7 @@ class Gate:
 
     ``catalog`` is the database's; without one, names are taken as the text and the search path give them.
     ``ledger`` knows the turns of repairs, of other gates and connections too. ``meter`` counts, for other
-    gates as well.
+    gates as well. ``clone`` is where the policy's ``sandbox`` tries statements.
     """
 
     def __init__(
@@ -74,12 +75,14 @@ class Gate:
         ledger: Ledger | None = None,
         *,
         meter: GateMeter | None = None,
+        clone: CloneTarget | None = None,
     ) -> None:
         self.ledger = MemoryLedger() if ledger is None else ledger
         self.meter = GateMeter() if meter is None else meter
         self.policy = policy
         self.agent = agent
         self.statement_bytes = statement_bytes
+        self.clone = clone
         self.catalog = catalog
         self._temporary: tuple[Catalog, bool] | None = None
         self._caches: dict[SessionNames, Rulings] = {}
@@ -114,15 +117,24 @@ class Gate:
         return self.names(paths, unsettled=unsettled, temporary=temporary)
 
     def enrich(
-        self, fields: Mapping[str, str], ruling: Ruling, turns_left: int, error_id: str = ""
+        self,
+        fields: Mapping[str, str],
+        ruling: Ruling,
+        turns_left: int,
+        error_id: str = "",
+        *,
+        sandbox: bool = False,
     ) -> Mapping[str, str] | None:
         """PostgreSQL's error to the statement of ``ruling`` as its agent is sent it; None: as it came.
 
         ``fields`` are by the names of ``wire.backend``; ``turns_left`` are the repairs that the error leaves.
+        ``sandbox``: the clone raised it.
         """
         query, names = ruling.decision.query, ruling.names
         placed = _placed(fields, ruling.decision)
-        told = enrich(placed, query, names, self.policy, turns_left=turns_left, error_id=error_id)
+        told = enrich(
+            placed, query, names, self.policy, turns_left=turns_left, error_id=error_id, sandbox=sandbox
+        )
         return told if told is not None or placed is fields else placed
 
     def cache(self, names: SessionNames) -> Rulings:

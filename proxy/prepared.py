@@ -9,9 +9,11 @@ ends. Knows no bytes and no policy.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from policy.lineage import Repair
+from policy.sandbox import Session as SandboxSession
+from policy.sandbox import Tried
 from proxy.limits import Meter
 from proxy.ruling import Price, Ruling
 
@@ -32,11 +34,21 @@ class Prepared:
         self.types = types
 
 
+class TriedBound(NamedTuple):
+    """What came of trying a Bind on a clone; ``session`` is as it was then, None where it was not tried;
+    ``runs`` how many statements had been let run."""
+
+    outcome: Tried
+    session: SandboxSession | None
+    runs: int
+
+
 class Portal:
     """A bound statement: its ruling, the price it was let through at, where one was asked, what it has
-    returned, where that is counted, and the repair of an earlier refusal that it is."""
+    returned, where that is counted, the repair of an earlier refusal that it is, and how it was ``tried`` on
+    a clone, until it first runs."""
 
-    __slots__ = ("meter", "price", "repair", "ruling")
+    __slots__ = ("meter", "price", "repair", "ruling", "tried")
 
     def __init__(
         self,
@@ -44,11 +56,13 @@ class Portal:
         price: Price | None = None,
         meter: Meter | None = None,
         repair: Repair | None = None,
+        tried: TriedBound | None = None,
     ) -> None:
         self.ruling = ruling
         self.price = price
         self.meter = meter
         self.repair = repair
+        self.tried = tried
 
 
 class Cursor(Portal):

@@ -89,11 +89,11 @@ class Prices:
     def _query_settled(
         self, ruling: Ruling, entry: AuditEntry, refusal: Ruling | None, price: Price | None
     ) -> bytes:
-        frame = self._release()
+        self._c.frame = frame = self._release()
         if refusal is not None:
             self._c.forward(self._agent.refuse_query(refusal))
         else:
-            held = self._agent.run_query(ruling, entry, price)
+            held = self._agent.let_query(ruling, entry, price)
             self._c.forward(frame if held is None else held)
         return DROP
 
@@ -155,12 +155,12 @@ class Prices:
     def _bind_settled(
         self, bound: Bound, ruling: Ruling, refusal: Ruling | None, price: Price | None
     ) -> bytes:
-        frame = self._release()
+        self._c.frame = frame = self._release()
         if refusal is not None:
             self._c.forward(self._agent.refuse_bound(refusal))
         else:
-            self._agent.owe_bind(bound.message.portal, ruling, price)
-            self._c.forward(frame)
+            held = self._agent.let_bind(bound, ruling, price)
+            self._c.forward(frame if held is None else held)
         return DROP
 
     def _bind_unanswered(

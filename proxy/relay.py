@@ -17,6 +17,7 @@ import structlog
 from policy.catalog_names import SessionNames
 from proxy import backend
 from proxy.audit_line import ConnectionIdentity
+from proxy.clone import Clone
 from proxy.effects import (
     AuditEntry,
     CancelRunning,
@@ -29,6 +30,7 @@ from proxy.effects import (
     Tell,
     ToBackend,
     ToFrontend,
+    TryOut,
 )
 from proxy.gate import Gate
 from proxy.judges import Judges
@@ -95,6 +97,7 @@ class Relay:
         self._behind: list[Effect] | None = None
         """Effects that wait for the store of repairs to be told something; None while it is told nothing."""
         self._on_ended = on_ended
+        self._clone = Clone(identity.connection)
         self._frontend = _FrontendSide(self)
         self._backend = _BackendSide(self)
         self._unread = 0
@@ -275,18 +278,26 @@ class Relay:
                 self._frontend.transport.write(effect.data)
             elif isinstance(effect, Record):
                 self._audit.record(effect.entry, self._identity)
-            elif isinstance(effect, Decide):
-                self._spawn(self._judge(effect))
+            elif isinstance(effect, Decide | TryOut | Consult):
+                self._spawn(self._ask_elsewhere(effect))
             elif isinstance(effect, CancelRunning):
                 self._spawn(self._cancel_running())
             elif isinstance(effect, JudgedAnew):
                 self._judge_by(self._session.gate)
-            elif isinstance(effect, Consult):
-                self._spawn(self._consult(effect))
             elif isinstance(effect, Tell):
                 self._tell(effect, left)
             else:
                 self._close(effect.reason, abandoned=effect.abandoned)
+
+    def _ask_elsewhere(self, effect: Decide | TryOut | Consult) -> Coroutine[Any, Any, None]:
+        """The work that ``effect`` asks for; what the agent sends meanwhile waits."""
+        match effect:
+            case Decide():
+                return self._judge(effect)
+            case TryOut():
+                return self._try_out(effect)
+            case Consult():
+                return self._consult(effect)
 
     async def _consult(self, effect: Consult) -> None:
         """Ask the store of repairs in another thread; what the agent sends meanwhile waits."""
@@ -363,6 +374,19 @@ class Relay:
         except Exception as error:
             self._surprised(error)
 
+    async def _try_out(self, effect: TryOut) -> None:
+        """Have a statement tried on the clone; what the agent sends meanwhile waits."""
+        try:
+            outcome = await self._clone.run(effect.target, effect.trial)
+            if not self._ending:
+                self._carry_out(self._session.tried(outcome))
+                self._set_unread(_OVERFULL, self._session.overfull)
+        except Exception as error:
+            self._surprised(error)
+        finally:
+            if self._ending:
+                self._clone.close()
+
     async def _judge_apart(self, text: bytes, names: SessionNames) -> Ruling:
         return await self._judges.rule(self._gate, text, names)
 
@@ -397,6 +421,7 @@ class Relay:
         if self._ending:
             return
         self._ending = True
+        self._clone.close()
         log.info("connection closed", connection=self._identity.connection, reason=reason)
         self._frontend.close()
         if abandoned and not self._cancels and not self._backend.lost:

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from policy import sandbox
 from policy.catalog_names import SessionNames
 from policy.cost import Question, asked_like
 from policy.decision import Allow, Decision, Reject
@@ -66,7 +67,10 @@ class Ruling:
     makes, ``resets_path`` that it puts the path back to its start, ``ends`` that it ends a transaction or a
     part of one, which may bring an earlier path back. ``priced`` says that there is a ``question`` to ask
     about its price, ``count`` what to ask about the rows it would write; ``prices`` are those that hold
-    whatever values are bound, XX"""
+    whatever values are bound, by the types of the parameters. ``running`` is what it does to rows.
+    ``forward`` is what goes to the server in the place of ``text``, None where that is ``text`` itself.
+    ``tried`` says that the policy wants it tried on a clone first.
+    """
 
     __slots__ = (
         "_question",
@@ -92,6 +96,7 @@ class Ruling:
         "running",
         "statements",
         "text",
+        "tried",
     )
 
     def __init__(
@@ -116,6 +121,7 @@ class Ruling:
         self.forward: bytes | None = None if rewritten is None else rewritten.text.encode()
         self.doubtful = isinstance(decision, Reject) and any(map(_rests_on_absence, decision.violations))
         self.notice = _notices(decision, policy)
+        self.tried = sandbox.asks(policy, decision)
         self.statements = len(facts)
         self.copies = any(f.copies for f in facts)
         self.running = running(decision.query)
@@ -174,6 +180,7 @@ class LiftedRuling(Ruling):
         self.forward = None
         self.doubtful = like.doubtful
         self.notice = like.notice
+        self.tried = like.tried
         self.statements = like.statements
         self.copies = like.copies
         self.running = like.running

@@ -133,7 +133,7 @@ class Server:
         if agent is not None and (dismissal is None or not dismissal.at_once):
             self._live[relay] = replace(live, policy=agent.policy)
             ledger = self._ledger_for(agent.policy)
-            gate = self._terms.gate(agent.policy, proven.user, live.catalog, ledger, self._meters.gate)
+            gate = self._terms.gate(agent, proven.user, live.catalog, ledger, self._meters.gate)
             relay.adopt(gate)
         if dismissal is not None:
             relay.dismiss(dismissal.reason, at_once=dismissal.at_once)
@@ -290,7 +290,7 @@ class Server:
     ) -> None:
         policy, opened = proven.agent.policy, leg.opened
         connection = secrets.token_hex(8)
-        gate = terms.gate(policy, proven.user, leg.catalog, self._ledger_for(policy), self._meters.gate)
+        gate = terms.gate(proven.agent, proven.user, leg.catalog, self._ledger_for(policy), self._meters.gate)
         session = Session(
             gate,
             Identity(
@@ -419,14 +419,15 @@ class _Terms:
         return terms
 
     def gate(
-        self, policy: Policy, agent: str, catalog: WatchedCatalog, ledger: Ledger, meter: GateMeter
+        self, agent: AgentConfig, name: str, catalog: WatchedCatalog, ledger: Ledger, meter: GateMeter
     ) -> Gate:
-        key = (policy.source, agent, catalog.database)
+        policy, clone = agent.policy, agent.clone
+        key = (policy.source, name, catalog.database)
         gate = self.gates.get(key)
         outdated = gate is None or gate.catalog is not catalog or gate.policy is not policy
-        if gate is None or outdated or gate.ledger is not ledger:
+        if gate is None or outdated or gate.ledger is not ledger or gate.clone != clone:
             limit = self.config.limits.statement_bytes
-            gate = self.gates[key] = Gate(policy, agent, limit, catalog, ledger, meter=meter)
+            gate = self.gates[key] = Gate(policy, name, limit, catalog, ledger, meter=meter, clone=clone)
         return gate
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from policy.catalog_names import UnreadCatalog
 from policy.dialogue import Judged
+from policy.sandbox import Tried
 from proxy.agent_side import AgentSide
 from proxy.conversation import Conversation, Identity
 from proxy.effects import Effect
@@ -185,6 +186,17 @@ class Session:
         self._c.forward(frame if replacement is None else replacement)
         self._agent.advance()
         self._succession.attempt()
+
+    def tried(self, outcome: Tried) -> list[Effect]:
+        """What came of the trial that a TryOut effect asked for."""
+        self._c.effects = []
+        if self._c.phase is Phase.CLOSED:
+            return []
+        self._agent.tried(outcome)
+        if not self._c.held and not self._c.closed:
+            self._agent.advance()
+        self._succession.attempt()
+        return self._c.effects
 
     def look(self, *, flowing: bool) -> list[Effect]:
         """See whether the server takes too long; ``flowing`` is False while the agent does not read."""

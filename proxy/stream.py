@@ -291,6 +291,16 @@ def is_local(peer: object) -> bool:
     return address is not None and address.is_loopback
 
 
+def is_local_host(host: str) -> bool:
+    """True where traffic to ``host`` never leaves the machine. Only what needs no look-up counts."""
+    if host.startswith("/") or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def peer_address(peer: object) -> Address | None:
     """The IP address in a ``peername``, an IPv4 one also where it came in by IPv6; None where it has none."""
     if not isinstance(peer, tuple) or not peer:

@@ -26,7 +26,7 @@ import yaml
 
 from policy import loader, rules
 from policy.decision import Reject, Situation, decide
-from policy.loader import load, unenforced
+from policy.loader import load
 from policy.model import Policy
 from policy.names import PathNames
 from policy.parse import parse
@@ -279,21 +279,14 @@ def test_a_policy_s_own_tests_hold(block: Block) -> None:
         assert tried.differences == ()
 
 
-def test_the_policy_reference_has_every_key_that_is_enforced() -> None:
+def test_the_policy_reference_has_every_key() -> None:
     text = the("yaml policy-reference").text
     sections = yaml.load(text, yaml.BaseLoader)
-    assert set(loader._SECTIONS) - set(sections) == {"sandbox", "extends"}
+    assert set(loader._SECTIONS) - set(sections) == {"extends"}
     assert set(sections["rules"]) == rules.CONFIGURABLE
     for statement_class in ("select", "merge", "lock", "replication", "other"):
         assert re.search(rf"\b{statement_class}\b", text)
-    assert unenforced(load(text, "README.md")) == []
-
-
-def test_what_is_said_to_be_unenforced_is_what_the_loader_warns_of() -> None:
-    paths = {part.path for part in loader._UNENFORCED}
-    sentence = README[README.index("`sandbox` is read and checked") :].partition(".\n")[0]
-    named = set(re.findall(r"`([a-z_.-]+)`", sentence)) - {"serve", "check"}
-    assert named == paths
+    load(text, "README.md")
 
 
 def test_the_policies_that_ship_are_counted() -> None:

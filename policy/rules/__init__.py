@@ -32,6 +32,7 @@ from policy.rules import (
     relation_not_allowed,
     repair_halted,
     result_over_limit,
+    sandbox_stale,
     server_file,
     setting_not_allowed,
     side_effect_function,
@@ -112,7 +113,10 @@ LEDGER_RULES: tuple[RulePage, ...] = (repair_halted, dummy_literal)
 RUN_RULES: tuple[RulePage, ...] = (result_over_limit, affected_rows_over_limit)
 """Rules about what a statement does as it runs: whoever counts words them."""
 
-_ALL: tuple[RulePage, ...] = (*STRING_RULES, *RULES, *PLAN_RULES, *LEDGER_RULES, *RUN_RULES)
+CLONE_RULES: tuple[RulePage, ...] = (sandbox_stale,)
+"""Rules about a statement and the clone it is tried on: whoever asks that words them."""
+
+_ALL: tuple[RulePage, ...] = (*STRING_RULES, *RULES, *PLAN_RULES, *LEDGER_RULES, *RUN_RULES, *CLONE_RULES)
 BY_NAME: Mapping[str, RulePage] = MappingProxyType({rule.NAME: rule for rule in _ALL})
 PRECEDENCE: Mapping[str, int] = MappingProxyType({rule.NAME: place for place, rule in enumerate(_ALL)})
 """not-understood has two places and takes the later: a statement's purpose comes before its spelling."""

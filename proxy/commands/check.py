@@ -17,9 +17,10 @@ import asyncpg
 from policy.catalog import Catalog
 from policy.check import Checked, check, priced
 from policy.diagnostics import printable
+from policy.loader import load_file
 from policy.model import Policy
 from policy.plan_source import PlanSource
-from proxy.commands.sources import add_names, inputs, load_policy, named_catalog, with_database
+from proxy.commands.sources import add_names, inputs, named_catalog, with_database
 from proxy.commands.terminal import Exit, Subcommands, add_format, command, one_line, painter
 
 
@@ -56,7 +57,7 @@ def _check(options: argparse.Namespace) -> Exit:
     the policy allows, and cost limits are held against it: for parameters, whose
     values nobody knows here, by a generic plan. No statement is run.
     """
-    policy = load_policy(options.policy)
+    policy = load_file(options.policy)
     if options.dsn is not None:
         seen, rejected = asyncio.run(with_database(options.dsn, partial(_check_there, policy, options)))
     else:

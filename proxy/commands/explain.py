@@ -16,10 +16,11 @@ import asyncpg
 from policy.catalog import Catalog
 from policy.diagnostics import printable
 from policy.explain import Explained, explain, may_be_set, price, verdict
+from policy.loader import load_file
 from policy.model import Policy
 from policy.plan_source import PlanSource
 from policy.rejection import Rejection
-from proxy.commands.sources import add_names, load_policy, named_catalog, with_database
+from proxy.commands.sources import add_names, named_catalog, with_database
 from proxy.commands.terminal import Exit, Subcommands, add_format, command, painter
 
 _COLOURS = {"refuses": "31", "failed": "31", "warns": "33", "passes": "32", "off": "2"}
@@ -52,7 +53,7 @@ def _explain(options: argparse.Namespace) -> Exit:
     are looked up as `check` looks them up; nothing is run. Exit code 1 when it
     is rejected.
     """
-    policy = load_policy(options.file)
+    policy = load_file(options.file)
     if options.dsn is not None:
         explained = asyncio.run(with_database(options.dsn, partial(_explain_there, policy, options)))
     else:

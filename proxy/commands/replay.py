@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from policy.catalog import Catalog
+from policy.loader import load_file
 from policy.model import Policy
 from policy.replay import Again, CannotReplay, decide_again, recorded
 from proxy.audit_lines import AuditLineError, Line, read_lines
-from proxy.commands.sources import add_names, load_policy, named_catalog
+from proxy.commands.sources import add_names, named_catalog
 from proxy.commands.terminal import Exit, Subcommands, UsageError, add_format, command, one_line
 
 _SHOWN = 10
@@ -56,7 +57,7 @@ def _replay(options: argparse.Namespace) -> Exit:
     of repairs. What cannot be decided again, for want of its text or its catalog,
     is counted. Exit code 1 when a decision changes.
     """
-    policy, catalog = load_policy(options.policy), named_catalog(options)
+    policy, catalog = load_file(options.policy), named_catalog(options)
     same, skipped = 0, Counter[str]()
     changes: list[_Change] = []
     for line, answer in _decided_again(options, policy, catalog):

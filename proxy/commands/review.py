@@ -14,11 +14,12 @@ import asyncpg
 
 from policy.catalog import Catalog
 from policy.check import check
+from policy.loader import load_file
 from policy.model import Policy
 from policy.parse import parse
 from policy.review import Ending, EngineError, review
 from policy.wrapping import CANNOT_BE_WRAPPED, why_not
-from proxy.commands.sources import inputs, load_policy, named_catalog, read_catalog
+from proxy.commands.sources import inputs, named_catalog, read_catalog
 from proxy.commands.terminal import Exit, Subcommands, UsageError, command
 
 _CONNECT_S: Final = 10.0
@@ -57,7 +58,7 @@ def _review(options: argparse.Namespace) -> Exit:
     JSON: how the review ended, what stood against the statement, and whether one
     repair is left. Exit code 1 when one did not pass.
     """
-    policy = load_policy(options.policy)
+    policy = load_file(options.policy)
     if options.sandbox is not None:
         catalog: Catalog | None = read_catalog(options.sandbox)
     else:

@@ -6,11 +6,8 @@ import argparse
 import logging
 from pathlib import Path
 
-import structlog
-
-from policy.loader import unenforced
 from proxy.commands.terminal import Exit, Subcommands, UsageError, command
-from proxy.config import Config, load_config
+from proxy.config import load_config
 from proxy.process import serve
 
 
@@ -39,17 +36,8 @@ def _serve(options: argparse.Namespace) -> Exit:
     reads configuration and policies again, and so does `pgturnstile reload`;
     SIGTERM drains, a second SIGTERM stops at once.
     """
-    log = structlog.get_logger("pgturnstile")
-
-    def load() -> Config:
-        config = load_config(options.config)
-        for policy in config.policies:
-            for diagnostic in unenforced(policy):
-                log.warning("not enforced", place=str(diagnostic))
-        return config
-
     try:
-        serve(load, watch=options.watch)
+        serve(lambda: load_config(options.config), watch=options.watch)
     except OSError as error:
         raise UsageError(f"The proxy cannot start: {error.strerror or error}.") from error
     return Exit.DONE

@@ -17,21 +17,13 @@ import asyncpg
 from policy import catalog_source
 from policy.catalog import Catalog
 from policy.catalog_json import CatalogFormatError
-from policy.loader import TESTS_SUFFIX, load_file, unenforced
-from policy.model import Policy
+from policy.loader import TESTS_SUFFIX
 from proxy.commands.terminal import UsageError, read
 
 _CONNECT_S: Final = 10.0
 """How long a database may take to answer."""
 
 T = TypeVar("T")
-
-
-def load_policy(path: Path) -> Policy:
-    policy = load_file(path)
-    for diagnostic in unenforced(policy):
-        print(diagnostic, file=sys.stderr)
-    return policy
 
 
 def policy_files(named: Sequence[Path]) -> Iterator[Path]:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from policy.diagnostics import printable
+from policy.loader import load_file
 from policy.trial import Tried, TriedStep, run_all
-from proxy.commands.sources import add_names, dumped_catalog, load_policy, named_catalog, policy_files
+from proxy.commands.sources import add_names, dumped_catalog, named_catalog, policy_files
 from proxy.commands.terminal import Exit, Subcommands, UsageError, add_format, command, one_line
 
 
@@ -58,7 +59,7 @@ def _test(options: argparse.Namespace) -> Exit:
     """
     outcomes: list[_Outcome] = []
     for path in policy_files(options.files):
-        for tried in run_all(load_policy(path), named_catalog(options), dumped_catalog):
+        for tried in run_all(load_file(path), named_catalog(options), dumped_catalog):
             outcomes.append(_Outcome(path, tried))
             _print(outcomes[-1], options)
     if not outcomes:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.diagnostics import Diagnostic, PolicyError, Severity
-from policy.loader import load, load_file, unenforced
+from policy.loader import load, load_file
 from policy.model import (
     Access,
     Catalogs,
@@ -22,6 +22,7 @@ from policy.model import (
     Mode,
     Multiple,
     Needs,
+    OnStale,
     Pattern,
     Policy,
     RepairScope,
@@ -75,7 +76,7 @@ limits:
   result_bytes: 50MB
   affected_rows: 1000
 repair: {turns: 0, window: 10m, scope: connection}
-sandbox: {dsn_env: SHOP_CLONE_DSN, classes: [insert, update]}
+sandbox: {dsn_env: SHOP_CLONE_DSN, classes: [insert, update], on_stale: skip, timeout: 5s}
 tests:
   - {name: whole table, sql: DELETE FROM orders, expect: reject, rule: delete-without-where, sqlstate: 42501,
      hint_contains: WHERE, halt: class_not_repairable, why: it happened}
@@ -141,6 +142,7 @@ def test_ceilings_carry_their_units() -> None:
     assert policy.sandbox is not None
     assert policy.sandbox.dsn_env == "SHOP_CLONE_DSN"
     assert policy.sandbox.classes == {StatementClass.INSERT, StatementClass.UPDATE}
+    assert (policy.sandbox.on_stale, policy.sandbox.timeout_ms) == (OnStale.SKIP, 5_000)
     (first,), (second,) = (test.steps for test in policy.tests)
     assert (first.sql, first.expect, first.rule, first.sqlstate) == (
         "DELETE FROM orders",
@@ -533,24 +535,6 @@ def test_shipped_policies_load_and_are_tested(path: Path) -> None:
     assert policy.name == path.stem
     assert {step.expect for test in policy.tests for step in test.steps} == {Verdict.ALLOW, Verdict.REJECT}
     assert all(s.rule for t in policy.tests for s in t.steps if s.expect is Verdict.REJECT)
-
-
-def test_what_is_not_enforced_is_said() -> None:
-    policy = load(FULL, "a.yaml")
-
-    warnings = unenforced(policy)
-
-    assert {(w.path, w.line) for w in warnings} == {
-        ("sandbox", 43),
-    }
-    assert {w.severity for w in warnings} == {Severity.WARNING}
-    assert all(w.source == "a.yaml" for w in warnings)
-
-
-def test_a_policy_that_asks_for_nothing_more_is_not_warned_about() -> None:
-    text = "version: 1\nstatements: {select: allow}\nlimits: {}\n"
-
-    assert unenforced(load(text, "a.yaml")) == []
 
 
 def test_the_digest_is_of_the_bytes() -> None:

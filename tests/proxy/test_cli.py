@@ -233,16 +233,6 @@ def test_an_observing_policy_rejects_nothing_and_says_what_it_saw(run: Run, tmp_
     assert judged["violations"][0]["rule"] == "relation-not-allowed"
 
 
-def test_what_is_read_but_not_enforced_is_said_on_stderr(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "later.yaml"
-    path.write_text(POLICY + "sandbox: {dsn_env: SHOP_CLONE_DSN, classes: [update]}\n", encoding="utf-8")
-    code, out, err = run("check", "--policy", path, "--format", "json", stdin=b"SELECT 1")
-    assert code == Exit.DONE
-    assert len(out.splitlines()) == 1
-    assert f"{path}:9: warning: sandbox: " in err
-    assert "not enforced" in err
-
-
 # --- policy ---
 
 

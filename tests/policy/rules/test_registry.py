@@ -11,6 +11,7 @@ from policy.decision import Allow
 from policy.model import Policy, Violation
 from policy.rules import (
     BY_NAME,
+    CLONE_RULES,
     CONFIGURABLE,
     LEDGER_RULES,
     PLAN_RULES,
@@ -54,7 +55,7 @@ def section(name: str, heading: str) -> str:
 
 def examples(heading: str) -> list[tuple[str, str]]:
     """Every statement under ``heading`` that is written out in full, less those that need a server."""
-    need_a_server = {rule.NAME for rule in (*PLAN_RULES, *RUN_RULES)}
+    need_a_server = {rule.NAME for rule in (*PLAN_RULES, *RUN_RULES, *CLONE_RULES)}
     return [
         (name, text)
         for name in BY_NAME
@@ -102,7 +103,7 @@ def test_every_page_is_printed_for_its_name_alone() -> None:
 
 
 def test_precedence_ranks_every_rule_once() -> None:
-    known = (*STRING_RULES, *RULES, *PLAN_RULES, *LEDGER_RULES, *RUN_RULES)
+    known = (*STRING_RULES, *RULES, *PLAN_RULES, *LEDGER_RULES, *RUN_RULES, *CLONE_RULES)
     assert set(PRECEDENCE) == {rule.NAME for rule in known}
     assert len(set(PRECEDENCE.values())) == len(PRECEDENCE)
 
