@@ -113,11 +113,20 @@ def _share(ours: Sequence[Form], theirs: Sequence[Form]) -> float:
     left = list(theirs)
     common = 0
     for form in ours:
-        place = next((at for at, other in enumerate(left) if reasoning.same(form, other)), None)
+        star = _is_star(form)
+        alike = (
+            at for at, other in enumerate(left) if _is_star(other) is star and reasoning.same(form, other)
+        )
+        place = next(alike, None)
         if place is not None:
             common += 1
             del left[place]
     return common / max(len(ours), len(theirs))
+
+
+def _is_star(form: Form) -> bool:
+    """Whether ``form`` is ``*``: to look at every column is not to ask for one of them."""
+    return bool(form[0] == "col" and form[-1] == "*")
 
 
 def _other_values(ours: Sequence[Form], theirs: Sequence[Form]) -> bool:

@@ -408,6 +408,24 @@ def test_a_turn_spent_elsewhere_on_the_same_statement_is_spent(talk: Talk) -> No
     assert talk.halt(MENDED, on=HOME) is Halt.REPAIR_BUDGET_EXHAUSTED
 
 
+@pytest.mark.parametrize(
+    "look", ["SELECT * FROM papers LIMIT 5", "SELECT p.* FROM papers p", "SELECT count(*) FROM papers"]
+)
+@pytest.mark.parametrize("at", ["titel", "cites"])
+def test_a_look_at_every_column_is_no_repair_of_one(talk: Talk, look: str, at: str) -> None:
+    right = "SELECT title FROM papers ORDER BY citations DESC LIMIT 3"
+    wrong = right.replace({"titel": "title", "cites": "citations"}[at], at)
+    talk.refuse(wrong, at, ("title", "citations"))
+    for on in (HOME, AWAY):
+        assert talk.passes(look, on=on)
+    talk.repair(right, on=AWAY)
+
+
+def test_a_star_is_answered_by_a_star(talk: Talk) -> None:
+    talk.refuse("SELECT * FROM papers WHERE yera = 2020", "yera", ("year",))
+    talk.repair("SELECT * FROM papers WHERE year = 2020")
+
+
 def test_three_columns_of_seven_are_another_statement() -> None:
     text = "SELECT a, b, c, {} FROM orders WHERE year = 3"
     first, finding = refused(text.format("d, e, f, totl"), "totl", ("total",))
