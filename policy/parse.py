@@ -52,6 +52,8 @@ _STACK_STEP: Final = 1 << 20
 _RECURSION_LIMIT: Final = 8000
 _MAX_OPERATOR_WORK: Final = 1 << 22
 
+_CONSTANT: Final = re.compile(rb"[0-9]|\.[0-9]|(?:[EeBbXxNn]|[Uu]&)?'|\$(?![0-9])")
+"""How a token of the lexer (scan.l) begins that is a number or a string; the token's end is the lexer's."""
 _TOKEN_TAG: Final = 2 << 3 | 2
 """Field 2, with its length before it."""
 
@@ -129,6 +131,37 @@ def fingerprint(text: str) -> str | None:
 def normalize(text: str) -> str | None:
     """``text`` with its constants replaced by ``$n``, names and spacing as they are."""
     return _advice(text, _normalize)
+
+
+def masked(text: str) -> str | None:
+    """``text`` without any constant and any comment: for each constant stands ``$n``, comments are left out.
+
+    The grammar's own normalization comes first, which knows TRUE and NULL where they are constants. It leaves
+    alone what PREPARE, EXECUTE, COMMENT, defaults and options hold, so whatever the lexer takes for a
+    constant is replaced as well. None where the text cannot be read that far.
+    """
+    normal = normalize(text)
+    data = b"" if normal is None else normal.encode()
+    spans = tokens(data)
+    if normal is None or (not spans and data.strip()):
+        return None
+    number = max(
+        (int(data[start + 1 : end]) for start, end in spans if _is_parameter(data, start)), default=0
+    )
+    pieces, at = [], 0
+    for start, end in spans:
+        between, token = data[at:start], data[start:end]
+        pieces.append(between if between.isspace() or not between else b" ")
+        if _CONSTANT.match(token):
+            number += 1
+            token = b"$%d" % number
+        pieces.append(token)
+        at = end
+    return b"".join(pieces).decode()
+
+
+def _is_parameter(data: bytes, start: int) -> bool:
+    return data[start : start + 1] == b"$" and data[start + 1 : start + 2].isdigit()
 
 
 def trees(text: str) -> tuple[Tree, ...]:

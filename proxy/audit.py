@@ -1,6 +1,7 @@
 """The audit file: one line of JSON a decision, written beside the event loop.
 
-Owns the queue, the thread that empties it and the file. What a line tells is ``audit_line``'s.
+Owns the queue and the thread that empties it. What a line tells is ``audit_line``'s, how the file is opened
+``audit_file``'s.
 
 What is promised:
 
@@ -13,25 +14,30 @@ What is promised:
   within ``patience_s`` it raises, and the connection that caused the record is closed: a proxy that cannot
   write its audit stops carrying statements.
 * **Complete after close().** What was recorded before is on the disk (fsync) when it returns. A killed
-  process loses what was queued in its last milliseconds.
+  process loses what was queued in its last milliseconds; with ``Fsync.ALWAYS`` so does a machine that loses
+  its power, which without may lose what its kernel had not written yet.
+* **A disk that fails is told of at once** (``on_failure``), and what then follows is chosen: under ``refuse``
+  whoever is told carries no further statement, under ``alarm`` statements go on, records that find no room
+  are given up, and a line says how many.
+* **Every line is linked to the one before it** (``audit_chain``), also over rotations and restarts.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import stat
 import threading
 import time
 from collections import deque
-from pathlib import Path
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
 import structlog
 
-from proxy.audit_line import ConnectionIdentity, Renderer
-from proxy.config import Statements
+from proxy.audit_chain import Links
+from proxy.audit_file import AppendFile, AuditError
+from proxy.audit_line import ConnectionIdentity, Renderer, lost_records
+from proxy.config import Audit as AuditSettings
+from proxy.config import Fsync, OnFailure
 from proxy.effects import AuditEntry
 from proxy.health import AuditState
 
@@ -50,9 +56,7 @@ _RETRY_S: Final = 0.5
 
 log = structlog.get_logger("pgturnstile.audit")
 
-
-class AuditError(Exception):
-    """The audit file cannot be opened or written. The message is a sentence for the operator."""
+__all__ = ["Audit", "AuditError"]
 
 
 _Queued = tuple[int, str | tuple[float, AuditEntry, ConnectionIdentity]]
@@ -62,9 +66,8 @@ _Queued = tuple[int, str | tuple[float, AuditEntry, ConnectionIdentity]]
 class Audit:
     """The sink that a server hands its records to. ``record`` is for one thread, the event loop's.
 
-    ``path``        appended to, created with mode 0600. A file that is moved away (log rotation) is followed
-                    by a new one of the same name.
-    ``statements``  how much of a statement's text is kept.
+    ``settings``    ``path`` is appended to, created with mode 0600. A file that is moved away (log rotation)
+                    is followed by a new one of the same name.
     ``capacity``    bytes of records that may wait.
     ``patience_s``  seconds that ``record`` waits for room, and ``close`` for a disk that refuses.
 
@@ -73,14 +76,21 @@ class Audit:
 
     def __init__(
         self,
-        path: Path,
-        statements: Statements = Statements.FULL,
+        settings: AuditSettings,
         *,
         capacity: int = _CAPACITY,
         patience_s: float = _PATIENCE_S,
     ) -> None:
-        self._file = _AppendFile(path)
-        self._renderer = Renderer(statements)
+        self._settings = settings
+        self.on_failure: Callable[[str | None], None] = _nobody_to_tell
+        """Called by the writer's thread with the reason when the disk begins to refuse, and with None when it
+        takes lines again."""
+        self._file = AppendFile(settings.path)
+        self._links = Links(self._file.last_digest())
+        self._renderer = Renderer(settings.statements)
+        self._reopening = threading.Event()
+        self._lost = 0
+        self._untold = 0
         self._capacity = capacity
         self._patience_s = patience_s
         self._pending: deque[_Queued] = deque()
@@ -93,7 +103,7 @@ class Audit:
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._progress = threading.Condition()
-        self._thread = threading.Thread(target=self._write_until_closed, name="audit-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="audit-writer", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -107,13 +117,17 @@ class Audit:
     def record(self, entry: AuditEntry, identity: ConnectionIdentity) -> None:
         """Queue one decision whose outcome is known; ``entry`` must not change any more.
 
-        Raises AuditError when the queue is full and stays so, and after close().
+        Raises AuditError when the queue is full and stays so, unless it may be given up, and after close().
         """
         decision = entry.decision
         length = len(decision.query.sql)
         weight = _RECORD_BYTES + length
         if self._taken - self._written + weight > self._capacity or self._closing.is_set():
+            if self._gives_up(weight):
+                return
             self._wait_for_room(weight, entry, identity)
+        if self._untold:
+            self._tell_of_lost()
         self._taken += weight
         at = time.time()
         if length <= _AT_ONCE or self._renderer.knows(decision):
@@ -127,7 +141,13 @@ class Audit:
     @property
     def state(self) -> AuditState:
         """How it stands with the file."""
-        return AuditState(self._failing, True, self._taken - self._written, 0)
+        refuses = self._settings.on_failure is OnFailure.REFUSE
+        return AuditState(self._failing, refuses, self._taken - self._written, self._lost)
+
+    def reopen(self) -> None:
+        """Open the file anew by its name, as after a rotation, also where there is nothing to write."""
+        self._reopening.set()
+        self._wake.set()
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until everything recorded so far has been handed to the operating system; False if it was not
@@ -145,6 +165,8 @@ class Audit:
         """
         if self._closing.is_set():
             return
+        if self._untold:
+            self._tell_of_lost()
         self._closing.set()
         self._wake.set()
         self._thread.join()
@@ -160,6 +182,25 @@ class Audit:
             raise AuditError(
                 f"{len(self._pending)} audit records could not be written to {self._file.path} and are lost."
             )
+        # Whoever keeps the log keeps what the file must hold.
+        log.info("audit closed", path=str(self._file.path), head=self._links.head)
+
+    def _gives_up(self, weight: int) -> bool:
+        """Whether a record that finds no room is counted and dropped, because statements are to go on."""
+        if self._settings.on_failure is OnFailure.REFUSE or self._closing.is_set() or self._fits(weight):
+            return False
+        if not self._untold:
+            log.error("audit records are lost", path=str(self._file.path), error=self._failing)
+        self._lost += 1
+        self._untold += 1
+        return True
+
+    def _tell_of_lost(self) -> None:
+        """There is room again: the file says what it lacks."""
+        log.warning("audit records were lost", path=str(self._file.path), records=self._untold)
+        self._taken += _RECORD_BYTES
+        self._pending.append((_RECORD_BYTES, lost_records(time.time(), self._untold)))
+        self._untold = 0
 
     def _wait_for_room(self, weight: int, entry: AuditEntry, identity: ConnectionIdentity) -> None:
         """The slow side of ``record``: hold the event loop, and with it every agent, until there is room."""
@@ -188,10 +229,21 @@ class Audit:
 
     # --- the writer's thread ---
 
+    def _run(self) -> None:
+        try:
+            self._write_until_closed()
+        except Exception as error:
+            # Without a writer nothing is recorded any more: whoever carries statements must hear of it.
+            self._fails(f"the writer of the audit failed: {error!r}")
+            log.exception("audit writer failed", path=str(self._file.path))
+
     def _write_until_closed(self) -> None:
         while self._pending or not self._closing.is_set():
             # While records keep coming nobody has to wake the writer: it looks again by itself.
             self._closing.wait(_GATHER_S)
+            if self._reopening.is_set():
+                self._reopening.clear()
+                self._file.follow_rotation()
             if not self._pending:
                 self._sleep_while_idle()
             elif not self._write_all():
@@ -208,7 +260,7 @@ class Audit:
         # comes second sees the other, so no record waits for a wake-up that never comes.
         self._wake.clear()
         self._idle = True
-        if not self._pending and not self._closing.is_set():
+        if not self._pending and not self._closing.is_set() and not self._reopening.is_set():
             self._wake.wait()
         self._idle = False
 
@@ -216,7 +268,8 @@ class Audit:
         """Write the oldest records and take them off the queue. False: closing, and the disk refuses."""
         batch = [self._pending[n] for n in range(min(_BATCH, len(self._pending)))]
         lines = "".join(
-            queued if isinstance(queued, str) else self._renderer.render(*queued) for _, queued in batch
+            self._links.link(queued if isinstance(queued, str) else self._renderer.render(*queued))
+            for _, queued in batch
         )
         if not self._write(lines.encode("ascii")):
             return False
@@ -230,18 +283,23 @@ class Audit:
     def _write(self, lines: bytes) -> bool:
         """Try until the disk takes the lines; once closing, for ``patience_s`` seconds without progress."""
         failed = False
+        unsynced = self._settings.fsync is Fsync.ALWAYS
         deadline: float | None = None
         self._file.follow_rotation()
-        while lines:
+        while lines or unsynced:
             try:
-                lines = self._file.append(lines)
+                if lines:
+                    lines = self._file.append(lines)
+                else:
+                    self._file.sync()
+                    unsynced = False
                 deadline = None
                 continue
             except OSError as error:
                 if not failed:
                     log.error("audit write failed", path=str(self._file.path), error=error.strerror)
+                    self._fails(error.strerror or str(error))
                 failed = True
-                self._failing = error.strerror or str(error)
             if not self._closing.wait(_RETRY_S):
                 continue
             deadline = deadline or time.monotonic() + self._patience_s
@@ -249,67 +307,14 @@ class Audit:
                 return False
             time.sleep(min(_RETRY_S, self._patience_s / 4))
         if failed:
-            self._failing = None
+            self._fails(None)
             log.warning("audit write recovered", path=str(self._file.path))
         return True
 
+    def _fails(self, reason: str | None) -> None:
+        self._failing = reason
+        self.on_failure(reason)
 
-class _AppendFile:
-    """The file behind the audit: appended to, reopened when it was moved away."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._orphaned = False
-        try:
-            self._descriptor = self._open()
-        except OSError as error:
-            raise AuditError(f"The audit file {path} cannot be opened: {error.strerror}.") from error
-
-    def append(self, data: bytes) -> bytes:
-        """Write, and return what was not written. Raises OSError."""
-        return data[os.write(self._descriptor, data) :]
-
-    def sync(self) -> None:
-        """fsync, where the file is one that can be: a pipe cannot. Raises OSError."""
-        if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-            os.fsync(self._descriptor)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-    def _open(self) -> int:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            state = os.fstat(descriptor)
-            # A line that a crash cut short must not swallow the first one of this run.
-            if (
-                stat.S_ISREG(state.st_mode)
-                and state.st_size
-                and os.pread(descriptor, 1, state.st_size - 1) != b"\n"
-            ):
-                os.write(descriptor, b"\n")
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
-
-    def follow_rotation(self) -> None:
-        """Open a new file where ours no longer has the name; between batches, so that no line is split."""
-        ours = os.fstat(self._descriptor)
-        if not stat.S_ISREG(ours.st_mode):
-            return
-        with contextlib.suppress(OSError):
-            named = self.path.stat()
-            if (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino):
-                return
-        try:
-            successor = self._open()
-        except OSError as error:
-            # The old file is still ours and still takes lines: better there than nowhere.
-            if not self._orphaned:
-                log.error("audit file moved", path=str(self.path), error=error.strerror)
-            self._orphaned = True
-            return
-        self.close()
-        self._descriptor = successor
-        self._orphaned = False
+def _nobody_to_tell(reason: str | None) -> None:
+    """Stands in until there is somebody who carries statements."""

@@ -7,6 +7,7 @@ or of the file; it reads the values of ``policy`` and of ``proxy.effects``.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -156,6 +157,11 @@ class Renderer:
         return f"{told},{members}"
 
 
+def lost_records(at: float, records: int) -> str:
+    """The line that says that ``records`` found no room in the queue before ``at`` and are nowhere."""
+    return _encode({"ts": _timestamp(at), "event": "records_lost", "records": records}) + "\n"
+
+
 class _Cache:
     """Members by the identity of the object they were rendered from; the oldest go first.
 
@@ -221,8 +227,10 @@ def _decision_members(decision: Decision, statements: Statements) -> tuple[str, 
         statement = _statement(query.sql)
     elif statements is Statements.LITERALS_MASKED:
         statement = _statement(_masked(query))
+    trace = _trace(query.sql)
     tail = _members(
         {
+            **({} if trace is None else {"trace": trace}),
             "relations": _distinct(name for facts in query.statements for name in _relation_names(facts)),
             "functions": _distinct(name for facts in query.statements for name in _function_names(facts)),
             "decision": "allow" if isinstance(decision, Allow) else "reject",
@@ -241,6 +249,26 @@ def _basis(basis: Basis) -> dict[str, Any]:
     if basis.catalog_sha256 is not None:
         told["catalog_sha256"] = basis.catalog_sha256
     return {**told, "unsettled": True} if basis.unsettled else told
+
+
+_COMMENT_OF_TRACE: Final = re.compile(
+    r"/\*[^*]*\btraceparent='([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})'[^*]*\*/"
+)
+
+
+def _trace(sql: str) -> str | None:
+    """The OpenTelemetry context that sqlcommenter puts in a comment before or behind the statement.
+
+    Only there: a text that begins with ``/*`` or ends with ``*/`` does so with a comment, whatever is
+    between. The value is the agent's word and no more.
+    """
+    if "traceparent" not in sql:
+        return None
+    text = sql.strip("\t\n\r\f\v ;")
+    first = _COMMENT_OF_TRACE.match(text)
+    last = _COMMENT_OF_TRACE.match(text, text.rfind("/*")) if text.endswith("*/") else None
+    found = last if last is not None and last.end() == len(text) else first
+    return None if found is None else found[1]
 
 
 def _statement(sql: str | None) -> str:
@@ -263,7 +291,7 @@ def _violation(violation: Violation, statements: Statements) -> dict[str, Any]:
 
 def _masked(query: QueryString) -> str | None:
     """The text with its constants replaced by ``$n``; None where it does not parse."""
-    return None if query.failure is not None else parse.normalize(query.sql)
+    return None if query.failure is not None else parse.masked(query.sql)
 
 
 def _relation_names(facts: Facts) -> Iterable[str]:

@@ -8,6 +8,7 @@ output goes to stdout, logs to stderr. A mistake of the person at the terminal g
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import io
 import logging
@@ -87,8 +88,26 @@ def configure_logging(stream: TextIO, *, as_json: bool, least: int = logging.INF
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(least),
-        logger_factory=structlog.WriteLoggerFactory(stream),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _Unfailing(stream))),
     )
+
+
+class _Unfailing:
+    """A stream for log lines: what cannot be written, on a full disk say, is lost and ends nothing.
+
+    The audit's writer logs that its disk is full, and often to the same disk.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
 
 def parser() -> argparse.ArgumentParser:

@@ -38,8 +38,6 @@ MODULES: Final = (
     "proxy.watchdog",
     "proxy.session",
     "proxy.audit_line",
-    "proxy.meters",
-    "proxy.recent",
 )
 """What a message passes through. Names are bound when they are compiled: nothing in them can be patched."""
 STAMP: Final = "proxy.compiled_from"

@@ -109,10 +109,29 @@ class Backend:
         return Path(self.host, f".s.PGSQL.{self.port}") if self.host.startswith("/") else None
 
 
+class OnFailure(StrEnum):
+    """What follows while the audit file takes no lines."""
+
+    REFUSE = "refuse"
+    """No further statement is carried."""
+    ALARM = "alarm"
+    """Statements go on, and what is then not recorded is counted."""
+
+
+class Fsync(StrEnum):
+    """When the audit file is forced to the disk."""
+
+    ON_CLOSE = "on_close"
+    ALWAYS = "always"
+    """After each batch of lines."""
+
+
 @dataclass(frozen=True, slots=True)
 class Audit:
     path: Path
     statements: Statements = Statements.FULL
+    on_failure: OnFailure = OnFailure.REFUSE
+    fsync: Fsync = Fsync.ON_CLOSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,10 +447,12 @@ class _Reading:
     # What lies outside the file
 
     def _audit(self, place: Place) -> Audit | None:
-        fields = place.fields(("path", "statements"), required=("path",))
+        fields = place.fields(("path", "statements", "on_failure", "fsync"), required=("path",))
         path = fields.maybe("path", self._path)
         statements = fields.get("statements", lambda p: p.word(Statements), Statements.FULL)
-        return None if path is None else Audit(path, statements)
+        on_failure = fields.get("on_failure", lambda p: p.word(OnFailure), OnFailure.REFUSE)
+        fsync = fields.get("fsync", lambda p: p.word(Fsync), Fsync.ON_CLOSE)
+        return None if path is None else Audit(path, statements, on_failure, fsync)
 
     def _admin(self, place: Place) -> Admin | None:
         fields = place.fields(("host", "port", "token_env"), refused={"token": _NO_SECRETS + "token_env"})

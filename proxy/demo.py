@@ -24,6 +24,7 @@ import asyncpg
 
 import policy
 from proxy.audit import Audit
+from proxy.config import Audit as AuditSettings
 from proxy.config import Config, read_config
 from proxy.demo_shop import ROLES, load_shop
 from proxy.demo_tour import ANALYST, CLERK, TOUR, Refused
@@ -129,7 +130,7 @@ async def _demo(postgres: EmbeddedPostgres, port: int) -> AsyncIterator[_Demo]:
     direct = await _make_shop(postgres, roles)
     audit_path = postgres.folder / "audit.jsonl"
     config = _config(postgres, port, roles)
-    with Audit(audit_path) as audit:
+    with Audit(AuditSettings(audit_path)) as audit:
         server = Server(config, audit)
         try:
             _, port = await server.start()

@@ -18,7 +18,6 @@ from proxy import compiled
 from proxy.audit import Audit
 from proxy.config import Config, Statements
 from proxy.control import ControlSocket
-from proxy.relay import AuditSink
 from proxy.reloads import Reloads
 from proxy.server import NoAudit, Server
 
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
 _SWITCH_S: Final = 0.0005
 """How long another thread may keep the interpreter from the event loop, in seconds: by default 5 ms, which is
 as long as dozens of statements take."""
+_UNAUDITED: Final = (
+    "the proxy cannot write its audit file and carries no statement until it can; try again later"
+)
 
 log = structlog.get_logger("pgturnstile.server")
 
@@ -36,9 +38,10 @@ def serve(load: Callable[[], Config], *, watch: bool = False) -> None:
     """Run the server of the config that ``load`` gives until a signal ends it.
 
     SIGTERM and SIGINT drain, a second one stops at once; SIGHUP loads anew and keeps the last good config
-    where that fails, and so do files that have changed, with ``watch``. Prints one ``ready`` line on stdout
-    when connections are accepted. Raises what ``load`` raises, AuditError, OSError where the address or the
-    control socket cannot be listened on, ssl.SSLError, and StaleBuildError.
+    where that fails, and so do files that have changed, with ``watch``; SIGUSR1 opens the audit file anew.
+    Prints one ``ready`` line on stdout when connections are accepted. Raises what ``load`` raises,
+    AuditError, OSError where the address or the control socket cannot be listened on, ssl.SSLError, and
+    StaleBuildError.
     """
     log.info("starting", compiled=dict(compiled.check()))
     sys.setswitchinterval(_SWITCH_S)
@@ -46,10 +49,10 @@ def serve(load: Callable[[], Config], *, watch: bool = False) -> None:
     with contextlib.ExitStack() as stack:
         audit: Audit | None = None
         if config.audit is not None:
-            audit = stack.enter_context(Audit(config.audit.path, config.audit.statements))
+            audit = stack.enter_context(Audit(config.audit))
         overview = _overview(config, audit)
         with asyncio.Runner(loop_factory=_event_loop()) as runner:
-            runner.run(_run(config, load, audit or NoAudit(), overview, watch=watch))
+            runner.run(_run(config, load, audit, overview, watch=watch))
 
 
 def _overview(config: Config, audit: Audit | None) -> Overview | None:
@@ -65,13 +68,17 @@ def _overview(config: Config, audit: Audit | None) -> Overview | None:
 async def _run(
     config: Config,
     load: Callable[[], Config],
-    sink: AuditSink,
+    audit: Audit | None,
     overview: Overview | None,
     *,
     watch: bool,
 ) -> None:
-    server = Server(config, sink) if overview is None else Server(config, overview.sink, overview.meters)
+    server = Server(config, audit) if overview is None else Server(config, overview.sink, overview.meters)
     loop = asyncio.get_running_loop()
+    # Without a handler the signal would end a process that keeps no audit.
+    loop.add_signal_handler(signal.SIGUSR1, audit.reopen if audit is not None else _nothing_to_reopen)
+    if audit is not None:
+        _heed(audit, server)
     asked, urged = asyncio.Event(), asyncio.Event()
 
     def end() -> None:
@@ -110,6 +117,27 @@ async def _control(config: Config, reloads: Reloads) -> ControlSocket | None:
     control = ControlSocket(config.control, {"reload": reload})
     await control.start()
     return control
+
+
+def _nothing_to_reopen() -> None:
+    log.warning("no audit file to reopen")
+
+
+def _heed(audit: Audit, server: Server) -> None:
+    """Have statements wait while the audit takes none, where the operator wants it so."""
+    loop = asyncio.get_running_loop()
+
+    def suspend() -> None:
+        state = audit.state
+        server.suspend(_UNAUDITED if state.refuses and state.failing is not None else None)
+
+    def tell(_: str | None) -> None:
+        # Once the loop is closed nothing is carried any more.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(suspend)
+
+    audit.on_failure = tell
+    suspend()
 
 
 async def _end(server: Server, urged: asyncio.Event) -> None:

@@ -51,6 +51,7 @@ _OVERFULL: Final = 1
 _BACKEND_FULL: Final = 2
 _CANCELLING: Final = 4
 _TELLING: Final = 8
+_PARTING: Final = 16
 
 log = structlog.get_logger("pgturnstile.relay")
 
@@ -59,6 +60,18 @@ class AuditSink(Protocol):
     """Takes the audit record of a decision whose outcome is known; may raise to end the connection."""
 
     def record(self, entry: AuditEntry, identity: ConnectionIdentity) -> None: ...
+
+
+class Parting(NamedTuple):
+    """Why a connection ends as soon as it can, in the words of its FATAL error. ``at_once`` lets only what
+    PostgreSQL works at finish, else an open transaction may go on to its end."""
+
+    message: str
+    sqlstate: str
+    at_once: bool = False
+
+
+ADMIN_SHUTDOWN: Final = Parting("terminating connection due to administrator command", "57P01")
 
 
 class BackendKey(NamedTuple):
@@ -104,7 +117,7 @@ class Relay:
         self._cancels = 0
         self._goodbye = b""
         self._ending = False
-        self._draining = False
+        self._parting: Parting | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._watched = session.watched
         self._watch: asyncio.TimerHandle | None = None
@@ -147,8 +160,8 @@ class Relay:
             self._carry_out(self._session.from_backend(data))
             if self._unread & _OVERFULL:
                 self._set_unread(_OVERFULL, self._session.overfull)
-            if self._draining and self._session.idle:
-                self.end("terminating connection due to administrator command", "57P01")
+            if self._parting is not None:
+                self._part(self._parting)
         except Exception as error:
             self._surprised(error)
 
@@ -177,11 +190,17 @@ class Relay:
 
     # --- what others ask ---
 
-    def drain(self) -> None:
+    def drain(self, parting: Parting = ADMIN_SHUTDOWN) -> None:
         """End as soon as nothing is under way."""
-        self._draining = True
-        if self._session.idle and not self._ending:
-            self.end("terminating connection due to administrator command", "57P01")
+        self._parting = parting
+        if parting.at_once:
+            self._set_unread(_PARTING, True)
+        self._part(parting)
+
+    def _part(self, parting: Parting) -> None:
+        over = not self._session.busy if parting.at_once else self._session.idle
+        if over and not self._ending:
+            self.end(parting.message, parting.sqlstate)
 
     def end(self, message: str, sqlstate: str) -> None:
         """End now with a FATAL error, where the agent's stream has room for one."""
@@ -190,7 +209,7 @@ class Relay:
 
     def abort(self) -> None:
         """End now and cut both connections, whatever has not left yet."""
-        self.end("terminating connection due to administrator command", "57P01")
+        self.end(ADMIN_SHUTDOWN.message, ADMIN_SHUTDOWN.sqlstate)
         for side in (self._frontend, self._backend):
             side.transport.abort()
 

@@ -36,7 +36,7 @@ from proxy.judges import Judges
 from proxy.ledgers import LedgerStore, ledger_of
 from proxy.logins import Logins
 from proxy.meters import GateMeter, Meters
-from proxy.relay import AuditSink, BackendKey, Relay
+from proxy.relay import ADMIN_SHUTDOWN, AuditSink, BackendKey, Parting, Relay
 from proxy.session import Session
 from proxy.stream import StreamClosedError, TLSFailedError, TransportStream, peer_network
 from proxy.wire.startup import CancelRequest, NotPostgresError
@@ -77,6 +77,7 @@ class Server:
         self._sockets = 0
         self._agents: Counter[str] = Counter()
         self._draining = False
+        self._suspended: str | None = None
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._judges = Judges(config.limits.judge_timeout_ms / 1000)
@@ -160,7 +161,7 @@ class Server:
         """End everything at once; what an agent has not read within moments is lost."""
         self._refuse_new()
         for relay in list(self._live):
-            relay.end("terminating connection due to administrator command", "57P01")
+            relay.end(ADMIN_SHUTDOWN.message, ADMIN_SHUTDOWN.sqlstate)
         await self._wait_until_quiet(_LAST_WORDS_S)
         for relay in list(self._live):
             relay.abort()
@@ -168,6 +169,16 @@ class Server:
         self._judges.close()
         # What a store is still to be told, it is told.
         self._stores.shutdown(wait=False)
+
+    def suspend(self, reason: str | None) -> None:
+        """Carry no statement from here on, because of ``reason``; None: serve again.
+
+        What PostgreSQL works at may finish, the connections end with it, and new ones are refused.
+        """
+        self._suspended = reason
+        if reason is not None:
+            for relay in list(self._live):
+                relay.drain(Parting(reason, "58030", at_once=True))
 
     def _refuse_new(self) -> None:
         self._draining = True
@@ -238,6 +249,7 @@ class Server:
         async with self._logins.attempt(stream.source, first.parameters.get("user", "")):
             async with asyncio.timeout_at(deadline):
                 proven = await handshake.authenticate(stream, first, config, NAMES_SECRET, terms.tls)
+            self._refuse_while_suspended()
             self._take_place(proven, config)
             try:
                 await self._open(stream, proven, terms, deadline)
@@ -314,6 +326,8 @@ class Server:
             stores=self._stores,
             on_ended=self._ended,
         )
+        # The last moment: whoever is in _live is told of what comes later.
+        self._refuse_while_suspended()
         secret = self._cancels.register(opened.pid, proven.packet.version, relay)
         live = self._live[relay] = _Live(proven, policy, opened.pid, secret, leg.catalog)
         try:
@@ -362,6 +376,10 @@ class Server:
         if self._agents[proven.user] >= _connections_of(proven.agent, config):
             raise RefusedError(f'too many connections for role "{proven.user}"', "53300")
         self._agents[proven.user] += 1
+
+    def _refuse_while_suspended(self) -> None:
+        if self._suspended is not None:
+            raise RefusedError(self._suspended, "57P03")
 
     def _leave_place(self, agent: str) -> None:
         self._agents[agent] -= 1

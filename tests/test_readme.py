@@ -82,6 +82,7 @@ KINDS: Final = (
     "sh serve",
     "sh doctor",
     "sh audit",
+    "sh audit-verify",
     "text rejection",
     "yaml config",
     "yaml policy",
@@ -366,7 +367,9 @@ def test_every_way_to_authenticate_has_its_row(certificates: Certificates, tmp_p
     assert seen == set(get_args(Auth))
 
 
-@pytest.mark.parametrize("kind", ["sh check", "sh serve", "sh doctor", "sh audit", "sh review", "sh replay"])
+@pytest.mark.parametrize(
+    "kind", ["sh check", "sh serve", "sh doctor", "sh audit", "sh audit-verify", "sh review", "sh replay"]
+)
 def test_commands_shown_are_commands(kind: str) -> None:
     for line in the(kind).text.splitlines():
         words = shlex.split(line.partition(" < ")[0], comments=True)
@@ -387,7 +390,18 @@ def test_the_audit_line_shown_has_the_fields_of_a_real_one(demo: RunningDemo) ->
         line = json.loads(whole.rpartition("\n")[2] or "{}")
     shown = json.loads(the("json audit").text)
     assert list(shown) == list(line)
-    changing = ("ts", "id", "client", "connection", "fingerprint", "outcome", "policy", "catalog_sha256")
+    changing = (
+        "ts",
+        "id",
+        "client",
+        "connection",
+        "fingerprint",
+        "outcome",
+        "policy",
+        "catalog_sha256",
+        "chain",
+        "prev",
+    )
     assert {k: v for k, v in shown.items() if k not in changing} == {
         k: v for k, v in line.items() if k not in changing
     }, json.dumps(line)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 from policy.diagnostics import printable
+from proxy.audit_chain import Verdict, verify
 from proxy.audit_lines import AuditLineError, read_lines
 from proxy.audit_summary import Summary, summarize
 from proxy.commands.terminal import (
@@ -36,6 +39,22 @@ def register(commands: Subcommands) -> None:
     )
     add_format(summary, "text to read, or one JSON object")
     summary.add_argument("files", nargs="+", type=Path, metavar="FILE", help="audit files, the oldest first")
+    verify = command(
+        audit,
+        "verify",
+        _verify,
+        ["audit verify audit.jsonl", "audit verify audit.jsonl.2 audit.jsonl.1 audit.jsonl --head SHA256"],
+    )
+    verify.add_argument(
+        "--head",
+        action="append",
+        default=[],
+        type=_sha256,
+        metavar="SHA256",
+        help="a line that must be met: a head that was printed or logged earlier; may be given several times",
+    )
+    add_format(verify, "text to read, or one JSON object")
+    verify.add_argument("files", nargs="+", type=Path, metavar="FILE", help="audit files, the oldest first")
 
 
 def _summary(options: argparse.Namespace) -> Exit:
@@ -55,6 +74,55 @@ def _summary(options: argparse.Namespace) -> Exit:
     else:
         _print(summary, options.top)
     return Exit.DONE
+
+
+def _verify(options: argparse.Namespace) -> Exit:
+    """Follow the chain through audit files.
+
+    Says of every line that was changed, taken out, put in or moved where that
+    was. Files that were rotated are given together, the oldest first. What was
+    cut off at the end shows only by a head that was kept elsewhere: one is
+    printed for each run of the proxy, and logged when it closes the file.
+    """
+    try:
+        verdict = verify(options.files, options.head)
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
+    if options.format == "json":
+        print(json.dumps(_verdict_as_json(verdict)))
+    else:
+        _print_verdict(verdict)
+    return Exit.DONE if verdict.holds else Exit.REJECTED
+
+
+def _verdict_as_json(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "holds": verdict.holds,
+        "lines": verdict.lines,
+        "breaks": [{"file": str(b.path), "line": b.number, "reason": b.reason} for b in verdict.breaks],
+        "continues": verdict.since,
+        "missing_heads": verdict.missing,
+        "heads": verdict.heads,
+    }
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    for at in verdict.breaks:
+        print(f"{at.path}:{at.number}: {at.reason}")
+    for head in verdict.missing:
+        print(f"head {head} is nowhere: lines are missing at the end, or were written anew")
+    for first in verdict.since:
+        print(f"note: line {first} is the first of its run here; what came before was not given")
+    word = "holds" if verdict.holds else "is broken"
+    print(f"{verdict.lines:,} lines: the chain {word}")
+    for run, head in verdict.heads.items():
+        print(f"head of run {run}: {head}")
+
+
+def _sha256(text: str) -> str:
+    if re.fullmatch("[0-9a-f]{64}", text) is None:
+        raise argparse.ArgumentTypeError("expected 64 hexadecimal digits")
+    return text
 
 
 def _print(summary: Summary, most: int) -> None:

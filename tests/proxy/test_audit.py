@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 import threading
 from datetime import UTC, datetime
@@ -22,9 +23,14 @@ from policy.model import Halt, RepairTerms, RuleLevel, StatementClass, Violation
 from policy.parse import parse
 from proxy import audit as audit_module
 from proxy.audit import Audit, AuditError
+from proxy.audit_chain import verify
 from proxy.audit_line import _CACHED_DECISIONS, ConnectionIdentity, Renderer
-from proxy.config import Statements
+from proxy.audit_lines import read_lines
+from proxy.config import Audit as AuditSettings
+from proxy.config import Fsync, OnFailure, Statements
 from proxy.effects import AuditEntry
+from proxy.health import AuditState
+from tests.support.proxy import wait_for
 
 WHO = ConnectionIdentity(
     agent="analyst",
@@ -267,7 +273,7 @@ def test_statements_that_differ_in_digits_have_lines_as_of_their_own(statements:
 def test_a_long_statement_seen_first_is_rendered_beside_the_event_loop(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     decisions = [allow("SELECT '" + "x" * (audit_module._AT_ONCE + n) + "'") for n in range(2)]
-    with Audit(path) as audit:
+    with Audit(AuditSettings(path)) as audit:
         for n, decision in enumerate([*decisions, allow(), *decisions]):
             audit.record(entry_of(decision, str(n)), WHO)
             audit.flush(10)
@@ -294,7 +300,7 @@ def test_a_record_that_cannot_be_rendered_still_has_a_line() -> None:
 def test_every_record_is_in_the_file_in_order_after_close(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     decision = allow()
-    with Audit(path) as audit:
+    with Audit(AuditSettings(path)) as audit:
         for n in range(2_000):
             audit.record(entry_of(decision, str(n)), WHO)
     assert [line["id"] for line in lines_of(path)] == [str(n) for n in range(2_000)]
@@ -305,7 +311,7 @@ def test_every_record_is_in_the_file_in_order_after_close(tmp_path: Path) -> Non
 
 def test_flush_waits_for_what_was_recorded_before(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    with Audit(path) as audit:
+    with Audit(AuditSettings(path)) as audit:
         for n in range(3):
             audit.record(entry_of(allow(), str(n)), WHO)
             assert audit.flush(10)
@@ -315,7 +321,7 @@ def test_flush_waits_for_what_was_recorded_before(tmp_path: Path) -> None:
 def test_a_file_that_exists_is_appended_to_and_a_torn_last_line_is_ended(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.write_text('{"id":"old"}\n{"id":"to', encoding="ascii")
-    with Audit(path) as audit:
+    with Audit(AuditSettings(path)) as audit:
         audit.record(entry_of(allow()), WHO)
     old, torn, new = path.read_text(encoding="ascii").splitlines()
     assert (old, torn, json.loads(new)["id"]) == ('{"id":"old"}', '{"id":"to', "01E")
@@ -323,7 +329,7 @@ def test_a_file_that_exists_is_appended_to_and_a_torn_last_line_is_ended(tmp_pat
 
 def test_a_file_that_was_moved_away_is_followed_by_a_new_one(tmp_path: Path) -> None:
     path, moved = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.1"
-    with Audit(path) as audit:
+    with Audit(AuditSettings(path)) as audit:
         audit.record(entry_of(allow(), "before"), WHO)
         assert audit.flush(10)
         path.rename(moved)
@@ -337,7 +343,7 @@ def test_a_file_that_lost_its_folder_still_takes_lines(
 ) -> None:
     path, moved = tmp_path / "logs" / "audit.jsonl", tmp_path / "old"
     path.parent.mkdir()
-    with Audit(path) as audit:
+    with Audit(AuditSettings(path)) as audit:
         path.parent.rename(moved)
         for n in range(3):
             audit.record(entry_of(allow(), str(n)), WHO)
@@ -350,7 +356,7 @@ def test_a_file_that_lost_its_folder_still_takes_lines(
 def test_a_file_that_cannot_be_opened_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with pytest.raises(AuditError, match=f"The audit file {path} cannot be opened: "):
-        Audit(path)
+        Audit(AuditSettings(path))
 
 
 class _StubbornDisk:
@@ -369,14 +375,14 @@ class _StubbornDisk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> _StubbornDisk:
     disk = _StubbornDisk()
-    monkeypatch.setattr("proxy.audit.os.write", disk)
+    monkeypatch.setattr("proxy.audit_file.os.write", disk)
     monkeypatch.setattr(audit_module, "_RETRY_S", 0.01)
     return disk
 
 
 def test_a_disk_that_comes_back_gets_everything_once(tmp_path: Path, disk: _StubbornDisk) -> None:
     path = tmp_path / "audit.jsonl"
-    with Audit(path) as audit:
+    with Audit(AuditSettings(path)) as audit:
         for n in range(100):
             audit.record(entry_of(allow(), str(n)), WHO)
         assert not audit.flush(0.1)
@@ -386,7 +392,7 @@ def test_a_disk_that_comes_back_gets_everything_once(tmp_path: Path, disk: _Stub
 
 def test_a_full_queue_makes_record_wait_and_loses_nothing(tmp_path: Path, disk: _StubbornDisk) -> None:
     path = tmp_path / "audit.jsonl"
-    with Audit(path, capacity=3 * 1100, patience_s=30) as audit:
+    with Audit(AuditSettings(path), capacity=3 * 1100, patience_s=30) as audit:
         threading.Timer(0.1, disk.works.set).start()
         for n in range(10):
             audit.record(entry_of(allow(), str(n)), WHO)
@@ -398,7 +404,7 @@ def test_a_queue_that_stays_full_refuses_until_there_is_room(
     tmp_path: Path, disk: _StubbornDisk, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "audit.jsonl"
-    with Audit(path, capacity=3 * 1100, patience_s=0.05) as audit:
+    with Audit(AuditSettings(path), capacity=3 * 1100, patience_s=0.05) as audit:
         for n in range(3):
             audit.record(entry_of(allow(), str(n)), WHO)
         for lost in ("lost-a", "lost-b"):
@@ -417,14 +423,14 @@ def test_a_queue_that_stays_full_refuses_until_there_is_room(
 def test_a_record_larger_than_the_queue_passes_alone(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     long = "SELECT '" + "x" * 10_000 + "'"
-    with Audit(path, capacity=2_000) as audit:
+    with Audit(AuditSettings(path), capacity=2_000) as audit:
         for _ in range(3):
             audit.record(entry_of(allow(long)), WHO)
     assert [line["statement"] for line in lines_of(path)] == [long] * 3
 
 
 def test_close_says_how_much_a_dead_disk_lost(tmp_path: Path, disk: _StubbornDisk) -> None:
-    audit = Audit(tmp_path / "audit.jsonl", patience_s=0.05)
+    audit = Audit(AuditSettings(tmp_path / "audit.jsonl"), patience_s=0.05)
     for _ in range(3):
         audit.record(entry_of(allow()), WHO)
     with pytest.raises(AuditError, match="3 audit records could not be written"):
@@ -439,8 +445,189 @@ def test_a_pipe_can_take_the_audit(tmp_path: Path) -> None:
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with Audit(path) as audit:
+        with Audit(AuditSettings(path)) as audit:
             audit.record(entry_of(allow()), WHO)
         assert json.loads(os.read(reader, 65_536))["id"] == "01E"
     finally:
         os.close(reader)
+
+
+def test_lines_are_linked_over_rotations_and_restarts(tmp_path: Path) -> None:
+    path, moved = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.1"
+    with Audit(AuditSettings(path)) as audit:
+        audit.record(entry_of(allow(), "0"), WHO)
+        assert audit.flush(10)
+        path.rename(moved)
+        audit.record(entry_of(allow(), "1"), WHO)
+    with Audit(AuditSettings(path)) as audit:
+        audit.record(entry_of(allow(), "2"), WHO)
+    verdict = verify([moved, path])
+    assert (verdict.holds, verdict.lines, len(verdict.heads)) == (True, 3, 2)
+    assert lines_of(path)[-1]["prev"] is not None
+
+
+def test_a_torn_last_line_is_in_the_chain_of_what_follows(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_text('{"id":"to', encoding="ascii")
+    with Audit(AuditSettings(path)) as audit:
+        audit.record(entry_of(allow()), WHO)
+    assert [(at.number, at.reason[:9]) for at in verify([path]).breaks] == [(1, "no record")]
+
+
+def test_the_head_is_logged_when_the_file_is_closed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    with Audit(AuditSettings(path)) as audit:
+        audit.record(entry_of(allow()), WHO)
+    (head,) = verify([path]).heads.values()
+    assert f"head={head}" in capsys.readouterr().out
+
+
+def test_the_file_is_reopened_when_it_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    with Audit(AuditSettings(path)) as audit:
+        for n in range(3):
+            path.rename(tmp_path / f"audit.{n}")
+            audit.reopen()
+            wait_for(path.exists)
+            audit.record(entry_of(allow(), str(n)), WHO)
+            assert audit.flush(10)
+            assert [line["id"] for line in lines_of(path)] == [str(n)]
+
+
+def test_a_disk_that_fails_is_told_of_at_once_and_so_is_its_return(
+    tmp_path: Path, disk: _StubbornDisk
+) -> None:
+    told: list[str | None] = []
+    with Audit(AuditSettings(tmp_path / "audit.jsonl")) as audit:
+        audit.on_failure = told.append
+        audit.record(entry_of(allow()), WHO)
+        wait_for(lambda: told == ["No space left on device"])
+        assert audit.state == AuditState("No space left on device", True, 1024 + len(SQL), 0)
+        disk.works.set()
+        wait_for(lambda: told == ["No space left on device", None])
+        assert audit.state == AuditState(None, True, 0, 0)
+
+
+def test_where_statements_go_on_records_without_room_are_counted_and_the_file_says_so(
+    tmp_path: Path, disk: _StubbornDisk
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    settings = AuditSettings(path, on_failure=OnFailure.ALARM)
+    with Audit(settings, capacity=3 * 1100) as audit:
+        for n in range(8):
+            audit.record(entry_of(allow(), str(n)), WHO)
+        assert (audit.state.lost, audit.state.refuses) == (5, False)
+        disk.works.set()
+        assert audit.flush(10)
+        audit.record(entry_of(allow(), "8"), WHO)
+    lines = lines_of(path)
+    assert [line.get("id") for line in lines] == ["0", "1", "2", None, "8"]
+    assert (lines[3]["event"], lines[3]["records"]) == ("records_lost", 5)
+    assert verify([path]).holds
+    assert [line.is_decision for line in read_lines([path])] == [True, True, True, False, True]
+
+
+def test_every_batch_is_forced_to_the_disk_where_that_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    sizes: list[int] = []
+    path = tmp_path / "audit.jsonl"
+
+    def fsync(descriptor: int) -> None:
+        synced.append(descriptor)
+        sizes.append(path.stat().st_size)
+        if len(synced) == 1:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("proxy.audit_file.os.fsync", fsync)
+    monkeypatch.setattr(audit_module, "_RETRY_S", 0.01)
+    told: list[str | None] = []
+    with Audit(AuditSettings(path, fsync=Fsync.ALWAYS)) as audit:
+        audit.on_failure = told.append
+        audit.record(entry_of(allow()), WHO)
+        assert audit.flush(10)
+        assert len(synced) == 2, "a sync that failed is tried again, the lines are not"
+        assert sizes[0] == sizes[1] == path.stat().st_size > 0
+    assert told == ["Input/output error", None]
+
+
+CONTEXT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(
+    ("sql", "trace"),
+    [
+        (f"SELECT 1 /*traceparent='{CONTEXT}'*/", CONTEXT),
+        (f"SELECT 1 /* action='a%20b',traceparent='{CONTEXT}',tracestate='x%3D1' */;\n", CONTEXT),
+        (f"/*traceparent='{CONTEXT}'*/ SELECT 1", CONTEXT),
+        (f"/*app='x'*/ SELECT 1 /*traceparent='{CONTEXT}'*/", CONTEXT),
+        (f"SELECT '/*traceparent=''{CONTEXT}''*/'", None),
+        (f"SELECT 1, '/*traceparent=''{CONTEXT}''*/' /* note */", None),
+        (f"SELECT $$/*traceparent='{CONTEXT}'*/$$", None),
+        (f"SELECT 1 AS \"/*traceparent='{CONTEXT}'*/\"", None),
+        ("SELECT 1 /*traceparent='00-short-01'*/", None),
+        (f"SELECT 1 /*traceparent='{CONTEXT.upper()}'*/", None),
+        ("SELECT 1", None),
+    ],
+)
+@pytest.mark.parametrize("statements", list(Statements))
+def test_the_trace_context_of_a_comment_is_carried_over(
+    sql: str, trace: str | None, statements: Statements
+) -> None:
+    assert line_of(Allow(parse(sql), StatementClass.SELECT), statements).get("trace") == trace
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 'hidden', 4711 /* hidden 4711 */ -- hidden",
+        "-- hidden\nSELECT 4711",
+        "SET application_name = 'hidden'",
+        "COMMENT ON TABLE a IS 'hidden'",
+        "DO $x$ BEGIN PERFORM 'hidden'; END $x$",
+        "PREPARE p AS SELECT 'hidden', 4711",
+        "EXECUTE p('hidden', 4711)",
+        "COPY (SELECT 'hidden') TO STDOUT WITH (DELIMITER 'h', NULL 'hidden')",
+        "CREATE TABLE a (b text DEFAULT 'hidden', c int CHECK (c <> 4711))",
+        "ALTER ROLE x SET search_path = 'hidden'",
+        "CREATE ROLE x PASSWORD 'hidden'",
+        "CREATE FUNCTION f() RETURNS int AS 'hidden' LANGUAGE sql",
+        "NOTIFY c, 'hidden'",
+        "FETCH 4711 FROM c",
+        "SELECT U&'\\0068idden', E'hidden', N'hidden', $$hidden$$, .4711, 0x4711, 'hid'\n'den'",
+        "SELECT interval '4711 days', date 'hidden', 'hidden'::text, a FROM b WHERE c = $1 OR d = 'hidden'",
+        "INSERT INTO a VALUES ('hidden', 4711) RETURNING 'hidden'",
+        "EXPLAIN (FORMAT JSON) DELETE FROM a WHERE b = 'hidden'",
+        "DECLARE c CURSOR FOR SELECT 'hidden'",
+        "SELECT 1; SELECT 'hidden'",
+    ],
+)
+def test_a_masked_statement_holds_no_constant_and_no_comment(sql: str) -> None:
+    """Wherever the grammar takes one: libpg_query's own normalization leaves those of utility statements."""
+    line = line_of(Allow(parse(sql), None), Statements.LITERALS_MASKED)
+    masked = line["statement"]
+    assert masked is not None
+    assert not re.search("hid|idden|4711", json.dumps(line).replace(line["fingerprint"], ""))
+    assert re.search(r"\$[0-9]", masked)
+
+
+def test_a_masked_statement_keeps_names_and_its_own_parameters() -> None:
+    sql = 'SELECT "id\'4", t4.c FROM t4 WHERE a = $1 AND b = 7 AND c = $2'
+    masked = 'SELECT "id\'4", t4.c FROM t4 WHERE a = $1 AND b = $3 AND c = $2'
+    assert line_of(Allow(parse(sql), None), Statements.LITERALS_MASKED)["statement"] == masked
+
+
+def test_a_writer_that_breaks_is_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str | None] = []
+    audit = Audit(AuditSettings(tmp_path / "audit.jsonl"))
+    audit.on_failure = told.append
+    monkeypatch.setattr(audit._file, "append", lambda data: 1 / 0)
+    audit.record(entry_of(allow()), WHO)
+    wait_for(lambda: bool(told))
+    assert audit.state.failing is not None
+    assert "ZeroDivisionError" in audit.state.failing
+    with pytest.raises(AuditError, match="1 audit records could not be written"):
+        audit.close()

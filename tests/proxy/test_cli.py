@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import io
 import json
@@ -574,6 +575,20 @@ def test_a_traceback_in_the_log_shows_no_variables(as_json: bool) -> None:
     assert as_json or structlog.dev.plain_traceback in vars(renderer).values()
     assert "RuntimeError: 13" in screen.getvalue()
     assert "open-sesame-7" not in screen.getvalue()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_log_that_cannot_be_written_ends_nothing() -> None:
+    full = open("/dev/full", "w", buffering=1)  # noqa: PTH123, SIM115 - its close fails as well
+    configure_logging(full, as_json=True)
+    for _ in range(3):
+        structlog.get_logger("test").warning("lost", text="x" * 10_000)
+    structlog.reset_defaults()
+    with pytest.raises(OSError, match="No space left"):
+        full.write("x" * 10_000)
+        full.flush()
+    with contextlib.suppress(OSError):
+        full.close()
 
 
 def test_log_lines_for_programs_are_json(capsys: pytest.CaptureFixture[str]) -> None:
