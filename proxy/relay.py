@@ -198,7 +198,7 @@ class Relay:
         self._part(parting)
 
     def _part(self, parting: Parting) -> None:
-        over = not self._session.busy if parting.at_once else self._session.idle
+        over = not self._session.concluding if parting.at_once else self._session.idle
         if over and not self._ending:
             self.end(parting.message, parting.sqlstate)
 

@@ -22,6 +22,7 @@ from proxy.effects import Effect
 from proxy.gate import Gate
 from proxy.phase import Phase
 from proxy.prepared import TooManyNames
+from proxy.replies import Owed
 from proxy.ruling import Ruling
 from proxy.server_side import ServerSide
 from proxy.watchdog import Watchdog
@@ -72,6 +73,15 @@ class Session:
     def busy(self) -> bool:
         """True while the server owes a reply to anybody, ourselves included."""
         return bool(self._c.replies.queue)
+
+    @property
+    def concluding(self) -> bool:
+        """True where the server owes something and will send all of it without another message of the
+        agent: no pipeline waits for its Sync, no COPY for its data."""
+        queue = self._c.replies.queue
+        return (
+            bool(queue) and queue[-1].kind in (Owed.QUERY, Owed.SYNC) and self._c.phase is not Phase.COPY_IN
+        )
 
     @property
     def watched(self) -> bool:

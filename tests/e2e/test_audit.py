@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -115,19 +116,39 @@ def test_what_runs_when_the_disk_fills_finishes_and_is_recorded_later(proxy: Run
         first.execute("SELECT 1")
     wait_for(lambda: path.exists() and b"\n" in path.read_bytes())
     sleeper = connect(proxy, "writer")
-    with sleeper.pipeline(), sleeper.cursor() as cursor:
-        cursor.execute("SELECT pg_sleep(1.5), 7")
-        sleeper.pgconn.flush()
+    with ThreadPoolExecutor(1) as pool:
+        slept = pool.submit(lambda: sleeper.execute("SELECT pg_sleep(4), 7").fetchone())
+        wait_for(lambda: bool(sleeping(proxy)))
         fill_the_disk(proxy, path.stat().st_size)
         with connect(proxy) as other:
             other.execute("SELECT 2")
         wait_for(lambda: not readiness(proxy)["ready"])
-        assert cursor.fetchone() is not None
+        assert slept.result(30) is not None
     with pytest.raises(psycopg.OperationalError):
         sleeper.execute("SELECT 3")
     fill_the_disk(proxy, resource.RLIM_INFINITY)
     wait_for(lambda: b"pg_sleep" in path.read_bytes())
     assert verify([path]).holds
+
+
+def sleeping(proxy: RunningProxy) -> list[tuple[Any, ...]]:
+    return proxy.database.execute(
+        "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'"
+    )
+
+
+def test_a_pipeline_without_its_end_is_not_waited_for_when_the_disk_fills(proxy: RunningProxy) -> None:
+    path = proxy.folder / "audit.jsonl"
+    half = connect(proxy, "writer")
+    with pytest.raises(psycopg.OperationalError), half.pipeline():
+        half.execute("SELECT 1")
+        half.pgconn.flush()
+        fill_the_disk(proxy, 10)
+        with connect(proxy) as other:
+            other.execute("SELECT 2")
+        wait_for(lambda: not readiness(proxy)["ready"])
+    fill_the_disk(proxy, resource.RLIM_INFINITY)
+    wait_for(lambda: path.exists() and b"SELECT 2" in path.read_bytes())
 
 
 def test_where_the_operator_wants_it_statements_go_on_without(shop: Database, tmp_path: Path) -> None:
