@@ -141,7 +141,7 @@ TOUR: Final[tuple[Step, ...]] = (
         change=-1,
     ),
     Step(
-        "A WHERE that meets more rows than agreed: they are counted as it runs, and all of it is undone",
+        "A WHERE that meets more rows than agreed: they are counted before it runs, and it does not",
         CLERK,
         ("DELETE FROM orders WHERE customer_id < 20",),
         Refused("affected-rows-over-limit", "delete", sqlstate="57014", hint="Name fewer rows"),

@@ -41,6 +41,25 @@ def placed(root: Path, text: str) -> str:
     return re.sub(rf"(?<![\w/.])/(?=(?:{'|'.join(MADE)})(?![\w-]))", f"{root}/", text)
 
 
+def is_open_to_all(path: Path) -> bool:
+    """Whether every user may enter the folders above ``path``."""
+    return all(folder.stat().st_mode & 0o001 for folder in path.parents)
+
+
+def _python() -> Path:
+    """The Python of the base image: this one, unless only its owner may run it and the system has another."""
+    own, system = Path(sys.executable).resolve(), Path("/usr/bin/python3")
+    asked = "import ensurepip, os, sys, sysconfig; os.stat(sysconfig.get_path('include') + '/Python.h'); "
+    asked += "sys.exit(sys.version_info < (3, 11))"
+    if is_open_to_all(own) or not system.exists():
+        return own
+    fits = subprocess.run([system, "-c", asked], capture_output=True, check=False).returncode == 0
+    return system if fits else own
+
+
+PYTHON: Final = _python()
+
+
 def is_sent(path: str) -> bool:
     """Whether a build is given ``path`` of the repository: the last pattern that fits decides."""
     sent = True
@@ -142,7 +161,9 @@ class Image:
             path = ROOT / source if origin is None else self.root(origin) / source.removeprefix("/")
             if path.is_dir():
                 # A folder's contents go into the target, symbolic links as they are.
-                shutil.copytree(path, at, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+                # What the repository ignores is not sent to a build; a stage is copied whole.
+                left = shutil.ignore_patterns(*([] if origin else ["__pycache__", "*.so"]))
+                shutil.copytree(path, at, symlinks=True, ignore=left)
             else:
                 into = at / path.name if target.endswith("/") else at
                 into.parent.mkdir(parents=True, exist_ok=True)
@@ -155,10 +176,10 @@ class Image:
         command = placed(self.root(stage), run.rest)
         if os.geteuid() != 0:
             command = re.sub(r"--(owner|group) \d+ ", "", command)
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        command = re.sub(r"(?<![\w/])python (?=-m)", f"{PYTHON} ", command)
         done = subprocess.run(
             ["sh", "-ec", command],
-            env=os.environ | arguments | {"PATH": path},
+            env=os.environ | arguments,
             capture_output=True,
             text=True,
             timeout=1200,
@@ -197,7 +218,7 @@ def _rehearse(scratch: Path) -> None:
     }
     started = _Started(root, environment, proxy)
     started.configure()
-    assert started.run(["--version"]).stdout.startswith("pgturnstile ")
+    assert started.run(["--version"]).startswith("pgturnstile ")
     started.serve_and_check()
 
 
@@ -213,7 +234,9 @@ class _Started:
         self._folder = root / stage.last("WORKDIR").rest.removeprefix("/")
         user, group = map(int, stage.last("USER").rest.split(":"))
         self._as: dict[str, Any] = (
-            {"user": user, "group": group, "extra_groups": []} if os.geteuid() == 0 else {}
+            {"user": user, "group": group, "extra_groups": []}
+            if os.geteuid() == 0 and is_open_to_all(PYTHON)
+            else {}
         )
         self._admin = free_port()
 
@@ -236,17 +259,20 @@ class _Started:
         (self._folder / "pgturnstile.yaml").write_text(json.dumps(document), encoding="utf-8")
         shutil.copytree(ROOT / "docker" / "policies", self._folder / "policies")
 
-    def run(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def run(self, arguments: list[str]) -> str:
+        """What the command prints."""
+        done = subprocess.run(
             [*self._entry, *arguments],
             env=self._environment,
             cwd=self._folder,
             capture_output=True,
             text=True,
             timeout=60,
-            check=True,
+            check=False,
             **self._as,
         )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def serve_and_check(self) -> None:
         log = self._root / "log"
