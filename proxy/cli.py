@@ -25,6 +25,7 @@ from proxy.audit import AuditError
 from proxy.commands.terminal import PROGRAM, Exit, UsageError, wants_colour
 from proxy.compiled import StaleBuildError
 from proxy.demo import DemoError
+from proxy.systemd import SocketsError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command: Callable[[argparse.Namespace], Exit] = options.command
         code = command(options)
         sys.stdout.flush()
-    except (UsageError, AuditError, DemoError, StaleBuildError) as error:
+    except (UsageError, AuditError, DemoError, SocketsError, StaleBuildError) as error:
         return _fail(str(error))
     except InvalidFileError as error:
         return _fail(render(error.diagnostics), prefix="")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from proxy.config import Config, Statements
 from proxy.control import ControlSocket
 from proxy.reloads import Reloads
 from proxy.server import NoAudit, Server
+from proxy.systemd import Notifier, take_listener
 
 if TYPE_CHECKING:
     from proxy.overview import Overview
@@ -86,17 +88,21 @@ async def _run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
-    reloads = Reloads(server, load)
+    notifier = Notifier(os.environ)
+    reloads = Reloads(server, load, notifier)
     loop.add_signal_handler(signal.SIGHUP, reloads.ask)
     if watch:
         reloads.watch()
     admin = None if overview is None else overview.port(server, lambda: reloads.last)
     if admin is not None:
         await admin.start()
-    host, port = await server.start()
+    host, port = await server.start(take_listener(os.environ))
     control = await _control(config, reloads)
     print(f"ready host={host} port={port}", flush=True)
+    notifier.ready()
+    notifier.watch()
     await asked.wait()
+    notifier.stopping()
     reloads.stop()
     if control is not None:
         control.close()
@@ -104,6 +110,7 @@ async def _run(
     if admin is not None:
         # Until here it says that the process drains.
         admin.close()
+    notifier.close()
 
 
 async def _control(config: Config, reloads: Reloads) -> ControlSocket | None:

@@ -27,6 +27,7 @@ from policy.trial import Tried, run_all
 from proxy.config import Config
 from proxy.health import LastReload
 from proxy.server import Server
+from proxy.systemd import Notifier
 
 _POLL_S: Final = 0.5
 """How often watched files are looked at. What changed is read once it stayed the same from one look to the
@@ -45,9 +46,11 @@ class TestsFailedError(Exception):
 
 
 class Reloads:
-    """The reloads of one server, one at a time. ``load`` reads everything and raises what is wrong."""
+    """The reloads of one server, one at a time. ``load`` reads everything and raises what is wrong;
+    ``notifier`` tells the service manager of each."""
 
-    def __init__(self, server: Server, load: Callable[[], Config]) -> None:
+    def __init__(self, server: Server, load: Callable[[], Config], notifier: Notifier | None = None) -> None:
+        self._notifier = Notifier({}) if notifier is None else notifier
         self.last: LastReload | None = None
         self._server = server
         self._load = load
@@ -72,7 +75,9 @@ class Reloads:
     async def reload(self) -> LastReload:
         """Reload now. Never raises for what is wrong with the files: the outcome says it."""
         async with self._one_at_a_time:
+            self._notifier.reloading()
             refused = await self._attempt()
+            self._notifier.ready()
             self.last = LastReload(time.time(), refused)
             return self.last
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import secrets
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -139,15 +140,23 @@ class Server:
         if dismissal is not None:
             relay.dismiss(dismissal.reason, at_once=dismissal.at_once)
 
-    async def start(self) -> tuple[str, int]:
-        """Listen; returns the host and the port, which the system chose where the config says 0."""
+    async def start(self, listening: socket.socket | None = None) -> tuple[str, int]:
+        """Listen; returns the host and the port, which the system chose where the config says 0.
+
+        ``listening`` is a socket that does so already, in the place of the config's address.
+        """
         listen = self._terms.config.listen
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: _Accepted(self._accept), listen.host, listen.port, backlog=_BACKLOG
-        )
-        port: int = self._listener.sockets[0].getsockname()[1]
-        return listen.host, port
+        if listening is None:
+            self._listener = await loop.create_server(
+                lambda: _Accepted(self._accept), listen.host, listen.port, backlog=_BACKLOG
+            )
+        else:
+            self._listener = await loop.create_server(
+                lambda: _Accepted(self._accept), sock=listening, backlog=_BACKLOG
+            )
+        host, port = self._listener.sockets[0].getsockname()[:2]
+        return (listen.host if listening is None else host), port
 
     async def drain(self, within_s: float) -> None:
         """Accept nothing more, end what is idle, let what is under way finish, then ``stop``."""
