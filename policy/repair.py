@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from policy.expressions import TooLarge
 from policy.facts import Facts, QueryString, RelationRef, Use
@@ -26,7 +26,7 @@ from policy.parse import canonical, trees
 from policy.placeholders import is_placeholder
 from policy.predicates import Narrowing, narrowing
 from policy.rules.naming import display_name
-from policy.terms import NULL, Form, Parameter, Reading, subforms
+from policy.terms import NULL, UNKNOWN_OWNER, Form, Parameter, Reading, subforms
 
 MAX_READINGS: Final = 32
 """Ways to read the faulty names of a statement that are tried."""
@@ -416,9 +416,29 @@ def readings(first: Attempt, finding: Finding, second: Attempt) -> Iterator[tupl
         # What only is shown or assigned binds nothing: there a name that is not alike is another column.
         others = [name for name in there if name not in known] if fault in bounding else []
         choices.append(list(dict.fromkeys([*likely, *nearest(fault, there), *others, fault])))
+    owners = _only_sources(second.levels)
     for chosen in islice(product(*choices), MAX_READINGS):
-        renamed = dict(zip(faults, chosen, strict=True))
-        yield tuple(_renamed(level, relations, renamed) for level in first.levels)
+        names = _Names(relations, dict(zip(faults, chosen, strict=True)), owners)
+        yield tuple(_renamed(level, names) for level in first.levels)
+
+
+class _Names(NamedTuple):
+    """How names are read: relations and columns that were at fault by what they are now, and what stands
+    before a column and names no source (``terms``) by the one source that it can mean."""
+
+    relations: Mapping[str, str]
+    columns: Mapping[str, str]
+    owners: Mapping[str, str]
+
+
+def _only_sources(levels: Sequence[Level]) -> Mapping[str, str]:
+    """The label of each relation that is there once, by a qualifier that means it by its own name alone."""
+    labels: dict[str, set[str]] = {}
+    for form in subforms(tuple(levels)):
+        if form[:1] == ("relation",):
+            name = form[1].partition(":")[2].rpartition("#")[0].rpartition(".")[2]
+            labels.setdefault(f"{UNKNOWN_OWNER}{name}", set()).add(form[1])
+    return {qualifier: next(iter(found)) for qualifier, found in labels.items() if len(found) == 1}
 
 
 def bounding_columns(made: Attempt) -> frozenset[str]:
@@ -426,18 +446,19 @@ def bounding_columns(made: Attempt) -> frozenset[str]:
     return columns(tuple((lvl.where, lvl.having, lvl.outer, lvl.sources, lvl.rest) for lvl in made.levels))
 
 
-def _renamed(item: Any, relations: Mapping[str, str], names: Mapping[str, str]) -> Any:
+def _renamed(item: Any, names: _Names) -> Any:
     """``item`` with relations and columns under their new names. A renamed column may be any source's."""
     if isinstance(item, str):
-        return _relabelled(item, relations)
+        return _relabelled(item, names.relations)
     if not isinstance(item, tuple) or item[:1] in (("text",), ("typed",)):
         return item
     if item[:1] == ("col",):
-        owner = ANY if item[2] in names else _relabelled(item[1], relations)
-        return ("col", owner, names.get(item[2], item[2]))
+        known = names.owners.get(item[1]) or _relabelled(item[1], names.relations)
+        owner = ANY if item[2] in names.columns else known
+        return ("col", owner, names.columns.get(item[2], item[2]))
     if item[:1] == ("set",):
-        return ("set", names.get(item[1], item[1]), _renamed(item[2], relations, names))
-    parts = tuple(_renamed(each, relations, names) for each in item)
+        return ("set", names.columns.get(item[1], item[1]), _renamed(item[2], names))
+    parts = tuple(_renamed(each, names) for each in item)
     return Level(*parts) if isinstance(item, Level) else parts
 
 

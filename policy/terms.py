@@ -26,6 +26,8 @@ Fields = Mapping[str, Any]
 Parameter = bool | int | float | Decimal | str | None
 """A bound value: a number where its type is one, else the text PostgreSQL would read; None for NULL."""
 
+UNKNOWN_OWNER: Final = "!"
+"""Marks the owner of a column whose qualifier names no source."""
 TRUE: Final[Form] = ("bool", True)
 NULL: Final[Form] = ("null",)
 CONSTANTS: Final = frozenset({"num", "text", "bool", "typed", "null"})
@@ -78,7 +80,7 @@ class Scope:
             if label is not None:
                 return ("col", label, names[-1])
             scope = scope.parent
-        return ("col", "!" + names[-2], names[-1])
+        return ("col", UNKNOWN_OWNER + names[-2], names[-1])
 
     def _unqualified(self) -> str:
         scope: Scope | None = self

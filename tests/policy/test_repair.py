@@ -349,6 +349,39 @@ def test_an_ambiguous_column_is_qualified() -> None:
     assert compare(first, finding, made(sql.replace("WHERE id", "WHERE o.id"))) is None
 
 
+MISSPELT = "SELECT a.b FROM aa JOIN c ON a.id = c.id WHERE a.year = 3"
+
+
+@pytest.mark.parametrize(
+    ("second", "halt"),
+    [
+        (MISSPELT.replace("aa", "a"), None),
+        (MISSPELT.replace("aa", "a").replace("a.id = c.id", "c.id = a.id"), None),
+        (MISSPELT.replace("aa", "a").replace("= 3", "= 3 AND c.id > 1"), None),
+        (MISSPELT.replace("aa", "a").replace("= 3", ">= 3"), Halt.PREDICATE_WEAKENED),
+        (MISSPELT.replace("aa", "a").replace("WHERE a.year", "WHERE c.year"), Halt.PREDICATE_WEAKENED),
+        (MISSPELT.replace("aa", "a").replace(" WHERE a.year = 3", ""), Halt.PREDICATE_REMOVED),
+        # Two of the name: which one the qualifier meant nobody can say.
+        (
+            MISSPELT.replace("aa", "a AS x JOIN a AS y ON x.id = y.id").replace("a.", "x."),
+            Halt.PREDICATE_WEAKENED,
+        ),
+    ],
+)
+def test_a_qualifier_without_its_relation_means_the_one_that_is_there_now(
+    second: str, halt: Halt | None
+) -> None:
+    first, finding = refused(MISSPELT, "aa", sqlstate="42P01")
+    assert compare(first, finding, made(second)) is halt
+
+
+def test_a_qualifier_that_an_alias_hides_is_the_alias() -> None:
+    sql = "UPDATE orders AS o SET total = 1 WHERE orders.id = 3"
+    first, finding = refused(sql, "orders.id", sqlstate="42P01")
+    assert compare(first, finding, made(sql.replace("orders.id", "o.id"))) is None
+    assert compare(first, finding, made(sql.replace("orders.id = 3", "o.id > 3"))) is Halt.PREDICATE_WEAKENED
+
+
 @pytest.mark.parametrize(
     ("offered", "second", "halt"),
     [
