@@ -50,6 +50,9 @@ SETTINGS: Final = (
 )
 """What a session may have changed that changes what a statement means or says. Limits are the clone's own."""
 
+FIRST_OWN_OID: Final = 16_384
+"""FirstNormalObjectId: types from here on were made in their database, and have another number elsewhere."""
+
 _OF_THE_SESSION: Final[Mapping[StatementClass, str]] = {
     StatementClass.SET: "it is about the session alone",
     StatementClass.SHOW: "it is about the session alone",
@@ -108,10 +111,11 @@ def on_stale(policy: Policy) -> OnStale:
     return OnStale.REJECT if policy.sandbox is None else policy.sandbox.on_stale
 
 
-def why_not(query: QueryString, *, simple: bool) -> str | None:
+def why_not(query: QueryString, *, simple: bool, types: Sequence[int] = ()) -> str | None:
     """Why ``query`` is not tried although its class is listed; None where its text does not speak against it.
 
-    ``simple``: it came as a Query, which has no values for its parameters.
+    ``simple``: it came as a Query, which has no values for its parameters. ``types`` are the OIDs that its
+    Parse gave these.
     """
     cannot = wrapping.why_not(query)
     if cannot is not None:
@@ -119,6 +123,8 @@ def why_not(query: QueryString, *, simple: bool) -> str | None:
     facts = query.statements[0]
     if simple and facts.parameters:
         return "its parameters have no values"
+    if any(oid >= FIRST_OWN_OID for oid in types):
+        return "its parameters are of types that were made in the database"
     if any(write.current_of is not None for write in facts.writes):
         return "it is about cursors of the session"
     return next((why for cls, why in _OF_THE_SESSION.items() if cls in facts.classes), None)
@@ -128,17 +134,26 @@ def why_not(query: QueryString, *, simple: bool) -> str | None:
 class Tried:
     """What came of trying a statement: ``error`` is PostgreSQL's, by the names of ``engine_errors``, None
     where it ran. ``why_not`` says why the clone tells nothing, None where it does; ``unfit`` that this is the
-    clone's fault, so that ``on_stale`` decides.
+    clone's fault, so that ``on_stale`` decides; ``cancelled`` that the agent asked for its end.
     """
 
     error: Mapping[str, str] | None = None
     why_not: str | None = None
     unfit: bool = False
+    cancelled: bool = False
 
     @property
     def is_evidence(self) -> bool:
         """Whether ``error`` is what the agent is to be told."""
+        if self.cancelled:
+            return True
         return self.error is not None and worth(self.error.get("sqlstate", "")) is Worth.EVIDENCE
+
+    @classmethod
+    def cancel(cls) -> Tried:
+        """The agent cancelled the statement while it was tried: it ends as it would on the database."""
+        message = "canceling statement due to user request"
+        return cls(error={"sqlstate": "57014", "message": message}, cancelled=True)
 
     @classmethod
     def of(cls, error: Mapping[str, str] | None) -> Tried:

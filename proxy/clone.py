@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from policy import sandbox
 from policy.sandbox import Tried, read_session, setup
 from proxy import backend
 from proxy.backend import BackendError, Endpoint, Login
@@ -33,8 +34,6 @@ _MORE_S: Final = 2.0
 _PIECE: Final = 64 * 1024
 _LONGEST: Final = 1 << 20
 """Longest message of the clone that is read rather than passed over, in bytes."""
-_FIRST_OWN_OID: Final = 16_384
-"""FirstNormalObjectId: types from here on were made in their database, and have another number elsewhere."""
 _ROWS: Final = frozenset({b"D", b"d"})
 
 log = structlog.get_logger("pgturnstile.sandbox")
@@ -58,16 +57,31 @@ class Clone:
         self._stream: TransportStream | None = None
         self._key: tuple[Endpoint, int, bytes] | None = None
         self._timeout_ms = 0
+        self.running = False
+        self._cancelled = False
 
     async def run(self, target: CloneTarget | None, trial: Trial) -> Tried:
         """Try ``trial`` on ``target``. Never raises but CancelledError: what fails makes the clone unfit."""
-        sandbox = trial.policy.sandbox
-        if target is None or sandbox is None:
+        self.running, self._cancelled = True, False
+        try:
+            tried = await self._run(target, trial)
+        finally:
+            self.running = False
+        return Tried.cancel() if self._cancelled else tried
+
+    async def cancel(self) -> None:
+        """End what runs: whatever comes of it, it counts as cancelled."""
+        self._cancelled = True
+        await self._cancel()
+
+    async def _run(self, target: CloneTarget | None, trial: Trial) -> Tried:
+        rules = trial.policy.sandbox
+        if target is None or rules is None:
             return Tried(why_not="there is no clone", unfit=True)
         try:
             async with asyncio.timeout(_CONNECT_S):
-                stream = await self._open(target, sandbox.timeout_ms)
-            async with asyncio.timeout(sandbox.timeout_ms / 1000 + _MORE_S):
+                stream = await self._open(target, rules.timeout_ms)
+            async with asyncio.timeout(rules.timeout_ms / 1000 + _MORE_S):
                 tried = await self._try(stream, trial)
                 await self._begin_anew(stream)
                 return tried
@@ -89,12 +103,10 @@ class Clone:
     async def _cancel(self) -> None:
         """Stop what may still run there, whose locks others would wait for: a server that works does not
         notice that its client is gone."""
-        key, self._key = self._key, None
-        if key is None:
-            return
-        with contextlib.suppress(BackendError, OSError, TimeoutError):
-            async with asyncio.timeout(_MORE_S):
-                await backend.cancel(*key)
+        if self._key is not None:
+            with contextlib.suppress(BackendError, OSError, TimeoutError):
+                async with asyncio.timeout(_MORE_S):
+                    await backend.cancel(*self._key)
 
     async def _open(self, target: CloneTarget, timeout_ms: int) -> TransportStream:
         """The connection, made where there is none yet, or none to this clone."""
@@ -151,7 +163,7 @@ class Clone:
             said = await self._answer(stream)
             if said.error is not None:
                 return self._judged(said)
-            if any(oid >= _FIRST_OWN_OID for oid in said.types):
+            if any(oid >= sandbox.FIRST_OWN_OID for oid in said.types):
                 return Tried(why_not="it binds binary values of a type that was made in the database")
         values = b"\0\0\0\0\0\0" if trial.values is None else trial.values
         bind = wire.frame(b"B", b"\0\0" + values)

@@ -247,7 +247,11 @@ class Relay:
 
         So a cancel can hit neither a later query nor another session that got the same process id.
         """
-        if not self._ending and self._session.in_flight:
+        if self._ending:
+            return
+        if self._clone.running:
+            await self._clone.cancel()
+        elif self._session.in_flight:
             await self._cancel_now()
 
     async def _cancel_running(self) -> None:

@@ -121,7 +121,7 @@ class Sandboxing:
 
     def try_bind(self, bound: Bound, ruling: Ruling, price: Price | None) -> bytes | None:
         """Hold the Bind and have its statement tried with its values; None where it cannot be: it may go."""
-        text, why_not = self._asked(ruling, simple=False)
+        text, why_not = self._asked(ruling, simple=False, types=bound.types)
         if text is None:
             self._agent.owe_bind(bound.message.portal, ruling, price, self._bound(Tried(why_not=why_not)))
             return None
@@ -214,10 +214,12 @@ class Sandboxing:
 
     # --- asking, and what both protocols share ---
 
-    def _asked(self, ruling: Ruling, *, simple: bool) -> tuple[str | None, str | None]:
+    def _asked(
+        self, ruling: Ruling, *, simple: bool, types: tuple[int, ...] = ()
+    ) -> tuple[str | None, str | None]:
         """What to ask the database of the session; or why the statement is not tried."""
         query, names = ruling.decision.query, ruling.names
-        why_not = sandbox.why_not(query, simple=simple)
+        why_not = sandbox.why_not(query, simple=simple, types=types)
         if why_not is None and not isinstance(names, CatalogNames):
             why_not = "the database's catalog is not known"
         if why_not is None and ruling.executes:

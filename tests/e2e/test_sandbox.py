@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +21,7 @@ TRYING = (
     WRITER.replace("update: allow", "update: {decide: allow, repair: once}")
     .replace("insert: allow", "insert: {decide: allow, repair: once}")
     .replace("copy_in: allow", "copy_in: allow, maintenance: allow, ddl: allow, call: allow")
-    .replace("builtin-safe,", "builtin-safe, public.*,")
+    .replace("builtin-safe,", "builtin-safe, public.*, pg_catalog.pg_advisory_lock,")
     + "settings: {allow: [app.tenant]}\nrepair: {turns: 1, window: 10m, scope: connection}\n"
 )
 CLASSES = "[insert, update, delete, call, transaction, maintenance, set, prepare]"
@@ -54,6 +56,7 @@ def proxy(
         "stale": trying("stale", "STALE_DSN"),
         "lax": trying("lax", "STALE_DSN", ", on_stale: skip"),
         "dead": trying("dead", "DEAD_DSN"),
+        "unmapped": trying("unmapped", "READERS_DSN"),
         "hasty": trying("hasty", "CLONE_DSN", ", timeout: 300ms"),
         "priced": trying("priced", "CLONE_DSN")
         + "cost: {max_total_cost: 100000}\nlimits: {affected_rows: 3}\n",
@@ -61,6 +64,7 @@ def proxy(
     with pytest.MonkeyPatch.context() as patch, postgres.database() as database:
         patch.setenv("CLONE_DSN", clone.dsn("shop_app"))
         patch.setenv("OWNERS_DSN", clone.dsn())
+        patch.setenv("READERS_DSN", clone.dsn("shop_ro"))
         patch.setenv("STALE_DSN", stale.dsn("shop_app"))
         patch.setenv("DEAD_DSN", f"postgresql://shop_app:x@127.0.0.1:{free_port()}/shop")
         folder = tmp_path_factory.mktemp("sandbox")
@@ -247,7 +251,7 @@ def test_what_runs_between_bind_and_execute_and_changes_nothing_is_no_matter(pro
 
 
 @both
-@pytest.mark.parametrize("name", ["stale", "dead", "hasty"])
+@pytest.mark.parametrize("name", ["stale", "dead", "hasty", "unmapped"])
 def test_a_clone_that_cannot_speak_for_the_database_refuses_and_spends_no_turn(
     agents: Any, proxy: RunningProxy, name: str, extended: bool
 ) -> None:
@@ -368,3 +372,54 @@ def test_an_agent_that_leaves_takes_its_trial_along(proxy: RunningProxy, clone: 
         wait_for(lambda: clone.execute(running) == [("active",)])
         client.cut()
     wait_for(lambda: clone.execute(running) == [])
+
+
+@both
+def test_a_cancel_reaches_a_trial(agents: Any, proxy: RunningProxy, clone: Database, extended: bool) -> None:
+    agent = agents()
+    sql = f"UPDATE products SET stock = 1 WHERE id = {65 + extended} AND pg_sleep(20) IS NOT NULL"
+    timer = threading.Timer(1.0, agent.connection.cancel)
+    timer.start()
+    answer = agent.send(sql, extended)
+    timer.join()
+    assert sqlstate(answer) == "57014"
+    assert sql not in proxy.database.executed("shop_app")
+    assert agent.send("SELECT 1").ntuples == 1
+    assert (
+        agent.send(f"UPDATE products SET stock = 1 WHERE id = {65 + extended}").command_status == b"UPDATE 1"
+    )
+
+
+def test_temporary_tables_are_the_sessions_own(agents: Any) -> None:
+    agent = agents()
+    agent.send("CREATE TEMPORARY TABLE scratch (id int)")
+    sql = "INSERT INTO scratch VALUES (1)"
+    assert agent.send(sql).command_status == b"INSERT 0 1", agent.pg.error_message
+    assert "temporary" in agent.audited(sql)["sandbox"]["not_tried"]
+    assert agent.send("UPDATE products SET stock = 1 WHERE id = 67").command_status == b"UPDATE 1"
+    elsewhere = "UPDATE products SET stock = 2 WHERE id = 67"
+    agent.send(elsewhere)
+    assert agent.audited(elsewhere)["sandbox"] == {"error": None}
+
+
+def test_nothing_of_a_trial_is_there_at_the_next(agents: Any, clone: Database) -> None:
+    agent = agents()
+    locks = (
+        "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) "
+        f"WHERE locktype = 'advisory' AND datname = '{clone.name}'"
+    )
+    agent.send("UPDATE products SET stock = 1 WHERE id = 68 AND pg_advisory_lock(68) IS NOT NULL")
+    assert clone.execute(locks) == [(0,)]
+
+
+def test_a_clone_that_was_restarted_is_connected_to_anew(agents: Any, clone: Database) -> None:
+    agent = agents()
+    assert agent.send("UPDATE products SET stock = 1 WHERE id = 69").command_status == b"UPDATE 1"
+    clone.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        f"WHERE application_name = 'pgturnstile sandbox' AND datname = '{clone.name}'"
+    )
+    time.sleep(0.3)
+    sql = "UPDATE products SET stock = 2 WHERE id = 69"
+    assert agent.send(sql).command_status == b"UPDATE 1"
+    assert agent.audited(sql)["sandbox"] == {"error": None}
