@@ -14,9 +14,10 @@ from policy import catalog_source, sandbox
 from policy.catalog_names import CatalogNames
 from policy.decision import Situation, decide
 from policy.loader import load
-from policy.model import Policy
+from policy.model import Policy, Verdict
 from policy.names import PathNames
 from policy.parse import parse
+from policy.replay import Again, decide_again, recorded
 from policy.sandbox import Session, Tried, Worth
 from tests.support.postgres import Database, Server
 
@@ -160,6 +161,46 @@ def test_settings_of_applications_go_along() -> None:
     names = sandbox.settings_of(policy())
     assert "app.tenant" in names
     assert "work_mem" not in names
+
+
+@pytest.mark.parametrize(
+    ("rules", "rule"),
+    [
+        (POLICY, "sandbox-stale"),
+        (POLICY.replace("[update, call]", "[update, call], on_stale: skip"), None),
+        (POLICY.replace("[update, call]", "[insert]"), None),
+        (POLICY.replace("sandbox:", "x-sandbox:").partition("x-sandbox:")[0], None),
+        (POLICY.replace("update: allow", "update: reject"), "class-not-allowed"),
+    ],
+)
+def test_a_refusal_for_want_of_the_clone_is_replayed_while_the_policy_asks_for_it(
+    rules: str, rule: str | None
+) -> None:
+    body = {
+        "statement": "UPDATE t SET a = 1 WHERE b = 2",
+        "decision": "reject",
+        "rule": "sandbox-stale",
+        "search_path": [["public"]],
+        "ts": "2026-11-30T00:00:00.000000+00:00",
+        "sandbox": {"error": None, "not_tried": "the clone does not answer"},
+        "outcome": {"sqlstate": "42501"},
+    }
+    again = decide_again(body, load(rules, "again.yaml"), None)
+    assert again == Again(Verdict.ALLOW if rule is None else Verdict.REJECT, rule)
+
+
+def test_an_error_of_the_clone_is_replayed_as_what_was_allowed() -> None:
+    error = {"sqlstate": "23514", "message": "said"}
+    body = {
+        "statement": "UPDATE t SET a = 1 WHERE b = 2",
+        "decision": "allow",
+        "rule": None,
+        "search_path": [["public"]],
+        "ts": "2026-11-30T00:00:00.000000+00:00",
+        "sandbox": {"error": error},
+        "outcome": {"sqlstate": "23514"},
+    }
+    assert decide_again(body, policy(), None) == recorded(body) == Again(Verdict.ALLOW, None)
 
 
 # --- on a server ---

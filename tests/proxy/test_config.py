@@ -589,6 +589,40 @@ def test_a_policys_faults_come_with_the_configurations(folder: Path) -> None:
     ]
 
 
+CLONE = "postgresql://dba:clone-secret@127.0.0.1:5433/clone"
+
+
+@pytest.mark.parametrize(
+    ("dsn", "says"),
+    [
+        (None, "is not set"),
+        ("", "is empty"),
+        ("postgresql://dba:clone-secret@h/c?sslmode=perhaps", "sslmode"),
+    ],
+)
+def test_a_sandbox_needs_the_clone_that_it_names(folder: Path, dsn: str | None, says: str) -> None:
+    sandboxed = "version: 1\nsandbox: {dsn_env: CLONE_DSN, classes: [update]}\n"
+    (folder / "p.yaml").write_text(sandboxed, encoding="utf-8")
+    environ = ENVIRON if dsn is None else {**ENVIRON, "CLONE_DSN": dsn}
+    with pytest.raises(ConfigError) as caught:
+        read(BASE, folder, environ)
+    (fault,) = caught.value.diagnostics
+    assert (fault.path, fault.line) == ("agents.bot.policy", 3)
+    assert "CLONE_DSN" in fault.message
+    assert says in fault.message
+    assert "clone-secret" not in str(fault)
+
+
+def test_a_sandbox_has_its_clone(folder: Path) -> None:
+    sandboxed = "version: 1\nsandbox: {dsn_env: CLONE_DSN, classes: [update]}\n"
+    (folder / "p.yaml").write_text(sandboxed, encoding="utf-8")
+    config = read(BASE, folder, {**ENVIRON, "CLONE_DSN": CLONE})
+    clone = config.agents["bot"].clone
+    assert clone is not None
+    assert (clone.port, clone.database) == (5433, "clone")
+    assert "clone-secret" not in repr(config)
+
+
 def test_a_policy_that_is_absent_is_named_where_it_is_asked_for(folder: Path) -> None:
     asked, absent = faults(BASE.replace("p.yaml", "nowhere.yaml"), folder)
 
