@@ -88,7 +88,7 @@ def test_sockets_of_another_process_are_left_alone(environ: dict[str, str]) -> N
 
 
 def started(
-    folder: Path, *, count: int, environ: dict[str, str], listening: socket.socket
+    folder: Path, listening: socket.socket, *, count: int = 1, **environ: str
 ) -> subprocess.Popen[str]:
     """A proxy that finds ``listening`` as descriptor 3, and LISTEN_PID as its own process id."""
     (folder / "p.yaml").write_text(POLICY)
@@ -115,9 +115,7 @@ def test_a_proxy_serves_the_socket_it_is_handed_and_tells_its_life(
         port = listening.getsockname()[1]
         # Connections that come before the proxy wait in the socket: a restart refuses nobody.
         early = socket.create_connection(("127.0.0.1", port))
-        process = started(
-            tmp_path, count=1, environ={"NOTIFY_SOCKET": manager.getsockname()}, listening=listening
-        )
+        process = started(tmp_path, listening, NOTIFY_SOCKET=manager.getsockname())
         try:
             assert manager.recv(100) == b"READY=1"
             assert process.stdout is not None
