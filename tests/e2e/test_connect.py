@@ -277,6 +277,22 @@ def test_a_probe_is_not_worth_a_line(proxy: RunningProxy) -> None:
     assert set(added) <= {"connection opened", "connection closed"}
 
 
+@pytest.mark.parametrize("user", ["reader", "nobody_by_this_name"])
+def test_a_balancer_that_asks_whether_postgresql_answers(proxy: RunningProxy, user: str) -> None:
+    """HAProxy's ``option pgsql-check user NAME``: a startup packet, an R for the answer, and the end."""
+    with connect(proxy):
+        proxy.logged("catalog_read")
+    before = len(proxy.log())
+    for _ in range(3):
+        with raw(proxy) as sock:
+            sock.sendall(startup.encode_startup({"user": user}))
+            assert sock.recv(1) == b"R"
+    with connect(proxy):
+        pass
+    added = [entry["event"] for entry in proxy.log()[before:]]
+    assert set(added) <= {"connection opened", "connection closed"}
+
+
 # --- TLS ---
 
 
