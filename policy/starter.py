@@ -336,5 +336,6 @@ def _commented(line: str, lead: str, named: Sequence[Relation]) -> Iterator[str]
         yield f"{line}    # {comment}"
     else:
         indent = " " * (len(line) - len(line.lstrip()))
-        yield f"{indent}# {comment[: _WIDTH - len(indent) - 2]}"
+        room = _WIDTH - len(indent) - 2
+        yield f"{indent}# {comment if len(comment) <= room else comment[: room - 1] + '…'}"
         yield line

@@ -94,6 +94,14 @@ def test_no_name_breaks_the_file(catalog: Catalog) -> None:
     assert len(policy.relations.allow) == len({r.schema for r in catalog.content.relations})
 
 
+def test_a_list_that_is_cut_says_so() -> None:
+    names = [f"a_table_with_a_long_name_{number}" for number in range(6)]
+    text = starter(catalog_of(*(relation("public", name, "id") for name in names)))
+    line = next(line for line in text.splitlines() if f"{names[0]}, " in line)
+    assert line.endswith("…")
+    assert len(line) == 110
+
+
 def test_large_tables_are_not_to_be_read_whole() -> None:
     text = starter(catalog_of(relation("public", "events", "id", rows=5e7), relation("public", "t", rows=-1)))
     assert "# public.events: 50,000,000 rows" in text
