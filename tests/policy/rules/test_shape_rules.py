@@ -179,7 +179,7 @@ def test_levels_are_the_policys_or_the_rules_own() -> None:
     assert isinstance(decision, Allow)
     assert [(v.rule, v.level) for v in decision.warnings] == [(JOIN, RuleLevel.WARN)]
     assert judge(sql, policy_of(READER, rules='{unbounded-join: "off"}')) == Allow(
-        decision.query, decision.statement_class
+        decision.query, decision.statement_class, basis=decision.basis
     )
 
 
