@@ -237,6 +237,16 @@ def question(policy: Policy, query: QueryString, names: CatalogNames) -> str:
     )
 
 
+def ask_types(types: Iterable[int]) -> str | None:
+    """What to ask the clone about parameters of ``types``, by their OIDs there: how many are of its own
+    making and no enums. None where all came with the server."""
+    own = sorted({oid for oid in types if oid >= FIRST_OWN_OID})
+    if not own:
+        return None
+    listed = ", ".join(f"{oid}::pg_catalog.oid" for oid in own)
+    return f"SELECT pg_catalog.count(*) FROM pg_catalog.pg_type WHERE oid IN ({listed}) AND typtype <> 'e'"
+
+
 def read_session(policy: Policy, row: Sequence[bytes | None]) -> Session:
     """The session that the one ``row`` of ``question`` tells of, in the text format. A setting that is
     unknown to the server is left out."""

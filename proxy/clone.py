@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import structlog
@@ -157,22 +157,31 @@ class Clone:
 
     async def _run_statement(self, stream: TransportStream, trial: Trial) -> Tried:
         parse = wire.parse_message(b"", trial.text, trial.types)
-        binary = trial.values is not None and 1 in trial.formats
-        if binary:
+        if trial.values is not None and 1 in trial.formats:
             stream.write(parse + wire.frame(b"D", b"S\0") + wire.SYNC)
             said = await self._answer(stream)
             if said.error is not None:
                 return self._judged(said)
-            if any(oid >= sandbox.FIRST_OWN_OID for oid in said.types):
+            if await self._differ(stream, said.types):
                 return Tried(why_not="it binds binary values of a type that was made in the database")
         values = b"\0\0\0\0\0\0" if trial.values is None else trial.values
         bind = wire.frame(b"B", b"\0\0" + values)
-        stream.write((b"" if binary else parse) + bind + wire.execute_message(b"") + wire.SYNC)
+        stream.write(parse + bind + wire.execute_message(b"") + wire.SYNC)
         said = await self._answer(stream)
         if said.error is None and trial.commits and said.status == b"T":
             stream.write(wire.simple_query(b"SET CONSTRAINTS ALL IMMEDIATE"))
             said = await self._answer(stream)
         return self._judged(said)
+
+    async def _differ(self, stream: TransportStream, types: Iterable[int]) -> bool:
+        """Whether values of ``types``, in binary, may mean another thing here: an array or a row names types
+        by their numbers. A value of an enum is its label."""
+        question = sandbox.ask_types(types)
+        if question is None:
+            return False
+        stream.write(_run_once(question) + wire.SYNC)
+        said = await self._answer(stream, keep=True)
+        return said.error is not None or wire.decode_row(said.rows[0]) != [b"0"]
 
     def _judged(self, said: _Said) -> Tried:
         if said.status not in (b"T", b"E"):

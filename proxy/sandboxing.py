@@ -71,6 +71,7 @@ class Sandboxing:
         if text is None:
             entry.sandbox = Tried(why_not=why_not)
             return self._agent.run_query(ruling, entry, price)
+        entry.cost = None if price is None else price.cost
         commits = self._c.status == _IDLE and not self._c.pipeline_open and not self._c.replies.queue
         asked = ask_for_query(text, sync=not self._c.pipeline_open)
 
@@ -126,6 +127,7 @@ class Sandboxing:
             self._agent.owe_bind(bound.message.portal, ruling, price, self._bound(Tried(why_not=why_not)))
             return None
         entry = self._c.entry(ruling, "extended")
+        entry.cost = None if price is None else price.cost
 
         def let_go(tried: Tried, session: Session | None = None) -> None:
             frame = self._release()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import asyncpg
 import psycopg
 import pytest
 from psycopg import pq
@@ -32,9 +34,23 @@ def trying(name: str, dsn_env: str, more: str = "") -> str:
     return TRYING.replace("name: writer", f"name: {name}") + sandbox
 
 
+MOODS = """
+CREATE TYPE mood AS ENUM ('calm', 'keen');
+CREATE TABLE moods (id int, mood mood, moods mood[]);
+CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS
+  $$BEGIN IF NEW.id > 5 THEN RAISE EXCEPTION 'too much' USING ERRCODE = 'MY001'; END IF; RETURN NULL; END$$;
+CREATE CONSTRAINT TRIGGER late AFTER INSERT ON moods DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW EXECUTE FUNCTION late();
+GRANT ALL ON moods TO shop_app
+"""
+
+
 @pytest.fixture(scope="module")
 def clone(postgres: Server) -> Iterator[Database]:
+    """A clone that was restored, not copied: its types have other numbers."""
     with postgres.database() as database:
+        database.execute("CREATE TYPE in_between AS ENUM ('a', 'b', 'c')")
+        database.execute(MOODS)
         yield database
 
 
@@ -62,6 +78,7 @@ def proxy(
         + "cost: {max_total_cost: 100000}\nlimits: {affected_rows: 3}\n",
     }
     with pytest.MonkeyPatch.context() as patch, postgres.database() as database:
+        database.execute(MOODS)
         patch.setenv("CLONE_DSN", clone.dsn("shop_app"))
         patch.setenv("OWNERS_DSN", clone.dsn())
         patch.setenv("READERS_DSN", clone.dsn("shop_ro"))
@@ -423,3 +440,42 @@ def test_a_clone_that_was_restarted_is_connected_to_anew(agents: Any, clone: Dat
     sql = "UPDATE products SET stock = 2 WHERE id = 69"
     assert agent.send(sql).command_status == b"UPDATE 1"
     assert agent.audited(sql)["sandbox"] == {"error": None}
+
+
+@both
+def test_deferred_constraints_are_checked_where_the_statement_commits(agents: Any, extended: bool) -> None:
+    agent = agents()
+    assert sqlstate(agent.send("INSERT INTO moods VALUES (9)")) == "MY001"
+    agent = agents()
+    agent.send("BEGIN")
+    assert agent.send("INSERT INTO moods VALUES (9)", extended).command_status == b"INSERT 0 1"
+    agent.send("ROLLBACK")
+
+
+def test_binary_values_of_enums_are_tried_and_of_arrays_of_them_not(agents: Any, proxy: RunningProxy) -> None:
+    one, many = "INSERT INTO moods VALUES (1, $1)", "INSERT INTO moods VALUES (1, NULL, $1)"
+
+    async def insert() -> None:
+        given = proxy.parameters("trying", None)
+        connection = await asyncpg.connect(database=given.pop("dbname"), **given)
+        try:
+            await connection.execute(one, "calm")
+            await connection.execute(many, ["keen"])
+        finally:
+            await connection.close()
+
+    asyncio.run(insert())
+    agent = agents()
+    assert agent.audited(one)["sandbox"] == {"error": None}
+    assert "binary" in agent.audited(many)["sandbox"]["not_tried"]
+
+
+def test_statements_bound_in_one_go_are_tried_up_to_the_first_that_writes(agents: Any) -> None:
+    agent = agents()
+    sql = "UPDATE products SET stock = %s WHERE id = %s"
+    with agent.connection.cursor() as cursor:
+        cursor.executemany(sql, [(1, 71), (2, 72)])
+        assert cursor.rowcount == 2
+        with pytest.raises(psycopg.errors.CheckViolation):
+            cursor.executemany(sql, [(-1, 71), (2, 72)])
+    assert agent.pg.transaction_status == pq.TransactionStatus.IDLE
