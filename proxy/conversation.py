@@ -40,6 +40,8 @@ _MOST_OWED: Final = 16_384
 No less than some 1,700, which PostgreSQL may keep in its own buffer until it is asked to flush.
 """
 
+_BREACH: Final = "the database server broke the protocol; the connection is closed"
+
 DROP: Final = b""
 """Nothing passes in the place of a message; None would let the message itself pass."""
 
@@ -356,6 +358,14 @@ class Conversation:
             self.effects.append(ToFrontend(error))
         # Behind an agent that said goodbye, PostgreSQL finishes what it was sent before.
         self.surprised(reason, abandon=sqlstate is not None)
+
+    def breached(self, reason: str, *, room: bool) -> None:
+        """The server broke the protocol: close both. The agent is told so where its stream has ``room``, but
+        not what the server said."""
+        if room and not self.fatal_relayed:
+            error = wire.encode_error({"severity": "FATAL", "sqlstate": "08P01", "message": _BREACH})
+            self.effects.append(ToFrontend(error))
+        self.surprised(reason)
 
     def surprised(self, reason: str, *, abandon: bool = True) -> None:
         abandoned = abandon and self.cancellable

@@ -31,6 +31,7 @@ _DESCRIPTION: Final = ord("T")
 _ROWS: Final = (DATA_ROW, COPY_DATA)
 _COPY_TRAILER: Final = b"\xff\xff"
 """What ends binary copy data: a CopyData message that is no row."""
+_STATUSES: Final = (b"I", b"T", b"E")
 _ANY_TIME: Final = frozenset(b"SNA")
 """ParameterStatus, NoticeResponse, NotificationResponse: answers to nothing."""
 
@@ -217,6 +218,8 @@ class ServerSide:
     def _on_ready(self, data: bytes, head: Reply | None) -> bytes | None:
         queue = self._c.replies.queue
         self._c.status = data[self._c.server_frames.body : self._c.server_frames.end]
+        if self._c.status not in _STATUSES:
+            raise LookupError("ReadyForQuery with a transaction status that there is not")
         if self._c.status != b"T":
             self._c.written = None
         if head is None or head.kind not in (Owed.QUERY, Owed.SYNC):

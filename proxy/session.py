@@ -127,10 +127,12 @@ class Session:
             return []
         self._c.effects = []
         was_held = self._c.held
+        # What is relayed before a breach is noticed ends with a message.
+        room = not self._c.server_frames.mid_frame
         try:
             self._server.relay(chunk)
         except (FramingError, MalformedMessage, LookupError) as surprise:
-            self._c.surprised(f"backend: {surprise}")
+            self._c.breached(f"backend: {surprise}", room=room)
             return self._c.effects
         if self._succession.pending:
             self._succession.attempt()

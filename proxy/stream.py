@@ -12,6 +12,7 @@ import contextlib
 import ipaddress
 import socket
 import ssl
+from types import MappingProxyType
 from typing import Final, Protocol, cast
 
 from proxy.tls import PeerCertificate
@@ -312,6 +313,11 @@ def peer_address(peer: object) -> Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
+KEEPALIVE: Final = MappingProxyType({"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4})
+"""Seconds of silence, seconds between probes, and probes: a peer that is gone without a word, with the locks
+of its transaction held, is noticed within two minutes, where Linux by itself would take two hours."""
+
+
 def tune(transport: asyncio.BaseTransport) -> None:
     """Switch Nagle's algorithm off and keep-alive on where the transport is TCP, as PostgreSQL does.
 
@@ -322,6 +328,10 @@ def tune(transport: asyncio.BaseTransport) -> None:
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        # Not every system has each; its own default holds then.
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY):
         raise OSError("TCP_NODELAY does not hold")

@@ -79,6 +79,9 @@ def test_nagle_is_off_whatever_the_listener_was_made_of(factory: LoopFactory) ->
     async def ours(stream: TransportStream) -> None:
         sock = stream.transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
         assert stream.local
 
     async def theirs(sock: socket.socket) -> None:
