@@ -21,6 +21,7 @@ from typing import Final
 from policy.builtin import INFORMATION_SCHEMA, PG_CATALOG
 from policy.catalog_values import Column
 from policy.names import QualifiedName
+from policy.reg_types import REG_TYPES
 from policy.visibility import (
     ALWAYS,
     PG_ATTRDEF,
@@ -215,6 +216,8 @@ def _row_policy(v: Visibility) -> str:
 
 _PG_CATALOG: Final[Mapping[str, Condition]] = {
     "pg_aggregate": _functions("aggfnoid"),
+    "pg_am": lambda _: ALWAYS,
+    "pg_amproc": lambda _: ALWAYS,
     "pg_attrdef": lambda v: v.default(ROW),
     "pg_attribute": lambda v: all_of(f"{ROW}.attrelid IN ({v.classes()})", v.attribute(ROW)),
     "pg_class": _row_of_class,
@@ -252,6 +255,7 @@ _PG_CATALOG: Final[Mapping[str, Condition]] = {
     "pg_sequences": _any_class("schemaname", "sequencename"),
     "pg_statistic_ext": lambda v: v.statistic(ROW),
     "pg_tables": _table("schemaname", "tablename"),
+    "pg_transform": lambda _: ALWAYS,
     "pg_trigger": lambda v: v.trigger(ROW),
     "pg_ts_config": _in_schema("cfgnamespace"),
     "pg_ts_dict": _in_schema("dictnamespace"),
@@ -377,52 +381,64 @@ VIEWS: Final = frozenset(
 )
 """The views of pg_catalog among them, which have no system columns."""
 
-REG_TYPES: Final = frozenset(
+_WITH_NAMES: Final = frozenset(
     {
-        "regclass",
-        "regcollation",
-        "regconfig",
-        "regdictionary",
-        "regnamespace",
-        "regoper",
-        "regoperator",
-        "regproc",
-        "regprocedure",
-        "regrole",
-        "regtype",
+        "pg_aggregate",
+        "pg_am",
+        "pg_amproc",
+        "pg_conversion",
+        "pg_operator",
+        "pg_proc",
+        "pg_range",
+        "pg_sequences",
+        "pg_transform",
+        "pg_ts_parser",
+        "pg_ts_template",
+        "pg_type",
     }
 )
-"""Types whose output is a name and whose input looks one up (src/backend/utils/adt/regproc.c)."""
+"""Catalogs with columns of a type in ``REG_TYPES``."""
 
 
 def needs_columns(name: QualifiedName) -> bool:
     """Whether the columns of the catalog must be known to filter it."""
-    return name in MASKS or name == (PG_CATALOG, "pg_sequences")
+    return name in MASKS or (name.schema == PG_CATALOG and name.name in _WITH_NAMES)
 
 
 @lru_cache(maxsize=512)
 def select(
-    name: QualifiedName, columns: tuple[Column, ...], v: Visibility | None, system: frozenset[str]
+    name: QualifiedName,
+    columns: tuple[Column, ...],
+    v: Visibility | None,
+    system: frozenset[str],
+    numbers: frozenset[str] = frozenset(),
 ) -> str:
     """The query that stands in the place of the catalog: its rows that are shown, its columns in order.
 
     ``v`` None leaves the conditions out, for the planner to price without them. ``columns`` () where they are
     not known; then ``needs_columns`` must be false. ``system`` are the system columns wanted beside them.
+
+    No column of it is of a type that names objects: a number that met one, in UNION or CASE or a function's
+    arguments, would come out as the name of any. They are texts, but OIDs where they are among ``numbers``.
     """
     masks = MASKS.get(name, {})
     listed = [f"{ROW}.*"]
-    if masks or (columns and name == (PG_CATALOG, "pg_sequences")):
-        listed = [_shown_column(column, masks, v) for column in columns]
+    if needs_columns(name):
+        listed = [_shown_column(column, masks, v, numbers) for column in columns]
     listed += [f"{ROW}.{column} AS {column}" for column in sorted(system)]
     where = "" if v is None else f" WHERE {FILTERS[name](v)}"
     return f"SELECT {', '.join(listed)} FROM {name.schema}.{name.name} AS {ROW}{where}"
 
 
-def _shown_column(column: Column, masks: Mapping[str, Condition], v: Visibility | None) -> str:
+def _shown_column(
+    column: Column, masks: Mapping[str, Condition], v: Visibility | None, numbers: frozenset[str]
+) -> str:
     value = f"{ROW}.{column.name}"
-    if column.name in masks and v is not None:
-        return f"CASE WHEN {masks[column.name](v)} THEN {value} END AS {column.name}"
-    if column.type == (PG_CATALOG, "regtype"):
-        # A number put beside it, as COALESCE does, would come out as the name of any type.
-        return f"{value}::pg_catalog.text AS {column.name}"
-    return value
+    condition = masks[column.name](v) if column.name in masks and v is not None else ALWAYS
+    if column.type.schema == PG_CATALOG and column.type.name in REG_TYPES:
+        if column.type.name == "regproc" and v is not None:
+            condition = any_of(f"{value}::pg_catalog.oid < {_FIRST_OF_USERS}", v.is_function(value))
+        value += f"::pg_catalog.{'oid' if column.name in numbers else 'text'}"
+    elif condition == ALWAYS:
+        return value
+    return f"CASE WHEN {condition} THEN {value} END AS {column.name}"

@@ -24,25 +24,28 @@ errors can be told in the statement as sent. Knows nothing of sockets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from policy.builtin import PG_CATALOG, SYSTEM_SCHEMAS
 from policy.catalog_filters import FILTERS, VIEWS, needs_columns, select
 from policy.catalog_names import CatalogNames
+from policy.catalog_values import Function
 from policy.expressions import PLACES
-from policy.facts import CallKind, Facts, QueryString, RelationRef
+from policy.facts import CallKind, Facts, FunctionRef, QueryString, RelationRef, TypeRef
 from policy.filtered_values import SPECIAL, Values, is_select
 from policy.model import Catalogs, Mode, Policy, Violation
-from policy.name_givers import CLOSED_TYPES
 from policy.names import Names, QualifiedName
 from policy.parse import tokens, trees
+from policy.reg_types import CLOSED_TYPES, names_objects
 from policy.resolve_scope import SYSTEM_COLUMNS
 from policy.rules import relation_not_allowed
 from policy.rules.naming import system_relation
 from policy.rules.relation_not_allowed import is_opened_by_name
 from policy.text_edits import Edits, Refusal
+from policy.value_types import type_named
 from policy.visibility import Visibility, visibility
 
 Node = Any
@@ -83,9 +86,11 @@ def rewrite(query: QueryString, names: Names, policy: Policy) -> Rewritten | Vio
     possible."""
     if policy.relations.catalogs is not Catalogs.FILTERED or policy.mode is Mode.OBSERVE:
         return None
-    if not any(_concerns(facts, names, policy) for facts in query.statements):
-        return None
     try:
+        for facts in query.statements:
+            _check_own_types(facts, names)
+        if not any(_concerns(facts, names, policy) for facts in query.statements):
+            return None
         return _Rewriter(query, names, policy).rewritten()
     except Refusal as refused:
         return Violation(
@@ -123,6 +128,37 @@ def _concerns(facts: Facts, names: Names, policy: Policy) -> bool:
     )
 
 
+def _check_own_types(facts: Facts, names: Names) -> None:
+    """Refuse somebody's own types and functions that would make a name of any number: what is put into them
+    cannot be seen."""
+    if not isinstance(names, CatalogNames):
+        return
+    # f(x) may be a cast to f.
+    refs: tuple[TypeRef | FunctionRef, ...] = (*facts.types, *facts.functions)
+    for ref in refs:
+        named = type_named(ref.name, ref.schema, names)
+        if any(each.schema != PG_CATALOG and names_objects(each, names.catalog) for each in named):
+            raise _names_any("Type", ref, "Use text or oid in its place.")
+    for call in facts.functions:
+        schemas = (call.schema,) if call.schema is not None else names.schemas
+        given = (names.catalog.functions(each, call.name) for each in schemas if each != PG_CATALOG)
+        results = _results(chain.from_iterable(given))
+        if any(names_objects(each, names.catalog) for each in results):
+            raise _names_any("Function", call, "Leave the call out.")
+
+
+def _names_any(what: str, ref: TypeRef | FunctionRef, hint: str) -> Refusal:
+    name = ref.name if ref.schema is None else f"{ref.schema}.{ref.name}"
+    message = f"{what} {name} cannot be used while catalogs are filtered: it would name any object"
+    return Refusal("function-not-allowed", message, hint, ref.position, name)
+
+
+def _results(functions: Iterable[Function]) -> Iterator[QualifiedName]:
+    for function in functions:
+        yield function.result
+        yield from (column.type for column in function.columns)
+
+
 def _may_be_catalog(ref: RelationRef, names: Names, policy: Policy) -> bool:
     if ref.schema is not None and ref.schema not in SYSTEM_SCHEMAS:
         return False
@@ -157,7 +193,7 @@ class _Rewriter:
             self._catalogs[ref.position] = found
         self._left = set(self._catalogs)
         self._system = self._system_columns()
-        self._values = Values(self, self._facts, self._catalogs, self._visibility)
+        self._values = Values(self, self._facts, self._catalogs, self._visibility, snapshot)
 
     def _references(self) -> Iterator[RelationRef]:
         return (ref for facts in self._facts for ref in facts.relations)
@@ -312,7 +348,11 @@ class _Rewriter:
             )
         columns = relation.columns if relation is not None else ()
         system = self._system_of(name)
-        return select(name, columns, self._visibility, system), select(name, columns, None, system)
+        numbers = self._values.columns.numbers
+        return (
+            select(name, columns, self._visibility, system, numbers),
+            select(name, columns, None, system, numbers),
+        )
 
     def _system_of(self, name: QualifiedName) -> frozenset[str]:
         """The system columns wanted of it: a view has none."""

@@ -7,10 +7,12 @@ names are ``filtered_values``'.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
+from policy.catalog import Catalog
 from policy.model import Catalogs, Mode, Policy, Violation
+from policy.reg_types import has_naming_types
 
 _NAMING: Final = frozenset(
     {
@@ -33,11 +35,19 @@ _NAMING: Final = frozenset(
 """Each with its array type."""
 
 
-def named_parameters(types: Iterable[int], policy: Policy) -> Violation | None:
-    """The objection to the ``types``, OIDs, that a Parse message gives its parameters, if there is one."""
+_FIRST_OF_USERS: Final = 16384
+"""The first OID of a type that somebody has made: FirstNormalObjectId in access/transam.h."""
+
+
+def named_parameters(types: Sequence[int], policy: Policy, catalog: Catalog | None) -> Violation | None:
+    """The objection to the ``types``, OIDs, that a Parse message gives its parameters, if there is one.
+
+    Which of somebody's own types a number means is not known: all are refused where one of them holds names.
+    """
     if policy.relations.catalogs is not Catalogs.FILTERED or policy.mode is Mode.OBSERVE:
         return None
-    if _NAMING.isdisjoint(types):
+    own = any(each >= _FIRST_OF_USERS for each in types)
+    if _NAMING.isdisjoint(types) and not (own and (catalog is None or has_naming_types(catalog))):
         return None
     return Violation(
         "function-not-allowed",

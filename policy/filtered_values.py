@@ -15,19 +15,18 @@ from typing import Any, Final, Protocol
 
 from policy.builtin import PG_CATALOG
 from policy.builtin_symbols import TYPES as BUILTIN_TYPES
+from policy.catalog import Catalog
 from policy.expressions import PLACES
-from policy.facts import ColumnRef, Facts, SourceKind
+from policy.facts import Facts
+from policy.filtered_columns import CatalogColumns
 from policy.name_givers import (
     BY_TEXT,
-    CLOSED_TYPES,
     COMMENTS,
     EXPRESSIONS,
     GIVERS,
     HOLE,
     LOOK_UP_FUNCTIONS,
-    OPEN_TYPES,
     REFUSED,
-    REG_COLUMNS,
     TRUSTED,
     TYPES,
     Thing,
@@ -35,6 +34,7 @@ from policy.name_givers import (
 )
 from policy.names import QualifiedName
 from policy.parse import trees
+from policy.reg_types import CLOSED_TYPES, OPEN_TYPES
 from policy.text_edits import Edits, Refusal
 from policy.visibility import Visibility
 
@@ -66,10 +66,6 @@ _COMPARES: Final = frozenset(
 )
 _BY_SYMBOL: Final = frozenset({"AEXPR_OP", "AEXPR_OP_ANY", "AEXPR_OP_ALL"})
 _TEXT: Final = "::pg_catalog.text"
-_TEXT_TYPE: Final[Fields] = {
-    "names": [{"String": {"sval": "pg_catalog"}}, {"String": {"sval": "text"}}],
-    "typemod": -1,
-}
 
 
 class Wanted(StrEnum):
@@ -99,15 +95,13 @@ class Values:
         facts: Sequence[Facts],
         catalogs: Mapping[int, QualifiedName],
         visibility: Visibility,
+        snapshot: Catalog | None,
     ) -> None:
         self._host = host
         self._edits = host.edits
-        self._catalogs = catalogs
         self._names = frozenset(catalogs.values())
         self._visibility = visibility
-        self._columns: dict[int, tuple[Facts, ColumnRef]] = {
-            ref.position: (each, ref) for each in facts for ref in each.columns if ref.position is not None
-        }
+        self.columns: Final = CatalogColumns(facts, catalogs, self._edits, snapshot)
         self._in_range = self._range_names_columns = False
         self._handlers: Mapping[str, Callable[[Fields, Wanted, str], Node]] = {
             "A_ArrayExpr": self._array,
@@ -239,10 +233,7 @@ class Values:
             return name if name in TYPES and "arrayBounds" not in node["TypeCast"]["typeName"] else None
         if "FuncCall" in node:
             return LOOK_UP_FUNCTIONS.get(_own_name(node["FuncCall"].get("funcname", ())) or "")
-        if "ColumnRef" in node and self._names:
-            last = node["ColumnRef"]["fields"][-1].get("String", {}).get("sval")
-            return "regproc" if last in REG_COLUMNS else None
-        return None
+        return "regproc" if self.columns.is_function(node) else None
 
     def _read_as(self, node: Node, reg: str) -> Node:
         """A side of a comparison: a text without a type is looked up as the other side's type."""
@@ -320,12 +311,13 @@ class Values:
             # The sub-select has the catalog's name, and is in no schema.
             parts = parts[-2:]
             self._edits.replace(at, self._edits.part_of_name(at, len(names) - 2), "")
-        column = {"ColumnRef": {"fields": parts}}
-        if wanted is not Wanted.TEXT or not self._names or names[-1] not in REG_COLUMNS:
-            return column
+        told: Node = {"ColumnRef": {"fields": parts}}
+        if wanted is Wanted.NUMBER or not self.columns.is_function({"ColumnRef": fields}):
+            return told
         end = self._edits.end_of_name(at)
-        self._edits.replace(end, end, _TEXT)
-        return {"TypeCast": {"arg": column, "typeName": _TEXT_TYPE}}
+        self._edits.replace(end, end, _tail("regproc", wanted))
+        told = {"TypeCast": {"arg": told, "typeName": _own_type("regproc")}}
+        return told if wanted is Wanted.NAME else {"TypeCast": {"arg": told, "typeName": _own_type("text")}}
 
     def check_type(self, type_name: Fields) -> None:
         """Refuse a type of names where it is no cast: what is put into it cannot be seen."""
@@ -400,7 +392,7 @@ class Values:
         """Put a look-up round ``node``, at ``inner`` of the ``outer`` that it takes the place of."""
         before, behind = look_up(thing, self._visibility, label, named=named)
         priced = look_up(thing, None, label, named=named)[0]
-        direct = self._direct(node)
+        direct = self.columns.direct(node)
         if direct is not None and thing in TRUSTED.get(direct[0], ()):
             before = priced = "(SELECT ("
             behind = "))"
@@ -475,7 +467,7 @@ class Values:
         if self._is_of_one_row(name, args):
             return {}
         if Thing.WHOLE in places.values() and any(
-            (self._direct(arg) or (None,))[0] in _SHOWN_COLUMNS for arg in args
+            (self.columns.direct(arg) or (None,))[0] in _SHOWN_COLUMNS for arg in args
         ):
             return dict.fromkeys(places, Thing.CLASS)
         return places
@@ -489,7 +481,7 @@ class Values:
         told: list[Node] = []
         for number, arg in enumerate(fields["args"]):
             thing = places.get(number)
-            direct = self._direct(arg)
+            direct = self.columns.direct(arg)
             if thing is None:
                 told.append(self._value(arg, Wanted.TEXT))
             elif not tail and direct is not None and thing in TRUSTED.get(direct[0], ()):
@@ -500,7 +492,7 @@ class Values:
 
     def _is_of_one_row(self, name: str, args: list[Node]) -> bool:
         """Whether what is told is told of one row of a filtered catalog."""
-        found = [self._direct(arg) for arg in args[:2]]
+        found = [self.columns.direct(arg) for arg in args[:2]]
         if len(found) < 2 or found[0] is None or found[1] is None or found[0][1] != found[1][1]:
             return False
         (catalog, first), (_, second) = found[0][0], found[1][0]
@@ -535,11 +527,11 @@ class Values:
             return call
         _, end = self._arguments(fields)
         self._edits.replace(end, end, _TEXT)
-        return {"TypeCast": {"arg": call, "typeName": _TEXT_TYPE}}
+        return {"TypeCast": {"arg": call, "typeName": _own_type("text")}}
 
     def _vector(self, fields: Fields) -> Node:
         (arg,) = fields.get("args", [None])
-        found = self._direct(arg)
+        found = self.columns.direct(arg)
         if found is None or found[0] != ("pg_proc", "proargtypes"):
             raise self._refused(fields, _VECTOR, "Give it proargtypes of pg_catalog.pg_proc.")
         return {"FuncCall": self._walked(fields)}
@@ -564,38 +556,13 @@ class Values:
         at = fields.get("location", -1)
         return self._edits.position(at) if at >= 0 else None
 
-    # Columns of a filtered catalog --------------------------------------------------------------------------
-
-    def _direct(self, node: Node) -> tuple[tuple[str, str], tuple[int, str | None, int]] | None:
-        """The catalog and column that a plain reference is certain to read, and which row: the number of its
-        query, what it is called there."""
-        if not isinstance(node, Mapping) or "ColumnRef" not in node:
-            return None
-        found = self._columns.get(self._edits.position(node["ColumnRef"]["location"]))
-        if found is None or found[1].name is None or found[1].fields or found[1].query is None:
-            return None
-        facts, ref = found
-        qualifier = ref.qualifier[-1] if ref.qualifier else None
-        query: int | None = ref.query
-        while query is not None:
-            scope = facts.queries[query]
-            sources = [s for s in scope.sources if qualifier is None or s.name == qualifier]
-            if sources:
-                break
-            query = scope.parent
-        else:
-            return None
-        if len(sources) != 1 or sources[0].kind is not SourceKind.RELATION or sources[0].column_aliases:
-            return None
-        relation = facts.relations[sources[0].relation] if sources[0].relation is not None else None
-        catalog = self._catalogs.get(relation.position or 0) if relation is not None else None
-        if catalog is None or catalog.schema != PG_CATALOG or ref.name is None:
-            return None
-        return (catalog.name, ref.name), (query, sources[0].name, id(facts))
-
 
 _SHOWN_COLUMNS: Final = frozenset({("pg_attribute", "attname"), ("pg_attribute", "attnum")})
 """A column that is read from here is shown, so that it may be told of."""
+
+
+def _own_type(name: str) -> Node:
+    return {"names": [{"String": {"sval": "pg_catalog"}}, {"String": {"sval": name}}], "typemod": -1}
 
 
 def _own_name(parts: Sequence[Node]) -> str | None:

@@ -17,7 +17,6 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from policy.catalog_filters import REG_TYPES
 from policy.visibility import Visibility
 
 
@@ -114,11 +113,6 @@ TYPES: Final[Mapping[str, Thing]] = MappingProxyType(
     }
 )
 """Type of pg_catalog -> what a value of it names."""
-OPEN_TYPES: Final = frozenset({"regcollation", "regconfig", "regdictionary", "regrole"})
-"""Types that name what ``catalogs: filtered`` shows to everybody."""
-CLOSED_TYPES: Final = REG_TYPES - OPEN_TYPES
-"""Types that name what it does not: those of ``TYPES``."""
-
 LOOK_UP_FUNCTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {name: name for name in TYPES} | {f"to_{name}": name for name in TYPES}
 )

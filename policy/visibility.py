@@ -399,7 +399,7 @@ class Visibility:
     def _hidden_columns(self) -> HiddenColumns | None:
         if self.catalog is None:
             return None
-        return HiddenColumns(CatalogNames(self.catalog, ()), self._policy)
+        return HiddenColumns(CatalogNames(self.catalog, ()), self._policy, naming=False)
 
     @cached_property
     def _shown(self) -> frozenset[QualifiedName]:

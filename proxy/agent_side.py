@@ -13,6 +13,7 @@ from policy.facts import QueryString, SessionAction, SessionRef
 from policy.filtered_parameters import named_parameters
 from policy.model import RepairTerms, StatementClass, Violation
 from policy.parse import parse_heavy
+from policy.price import catalog_of
 from policy.sandbox import Tried
 from policy.terms import Parameter
 from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError, Unanswered
@@ -271,7 +272,7 @@ class AgentSide:
 
     def _check_types(self, types: tuple[int, ...], ruling: Ruling) -> Ruling:
         """A parameter of a type that names objects would name any, whatever the text says of it."""
-        violation = named_parameters(types, self._c.gate.policy)
+        violation = named_parameters(types, self._c.gate.policy, catalog_of(ruling.names))
         if violation is None:
             return ruling
         return self._objection(violation, StatementClass.PREPARE, ruling.decision.query)

@@ -16,6 +16,7 @@ from policy.catalog_values import ColumnId, Function, Relation
 from policy.facts import Facts, FunctionRef, RelationRef
 from policy.model import Catalogs, ColumnRule, Pattern, Policy, Views, Violation
 from policy.names import QualifiedName
+from policy.reg_types import naming_columns
 from policy.resolve import ColumnAnswer, Resolution
 from policy.resolve_scope import SYSTEM_COLUMNS
 from policy.rules.relation_not_allowed import EVENTS
@@ -26,12 +27,18 @@ _MOST_NAMES = 30
 
 class HiddenColumns:
     """Which columns ``policy`` hides, by the names of the snapshot: those it names, and under ``views:
-    expand`` those of views whose values tell of one."""
+    expand`` those of views whose values tell of one.
 
-    def __init__(self, names: CatalogNames, policy: Policy) -> None:
+    ``naming``: under ``catalogs: filtered`` those too whose values would make a name of any number. They are
+    no secret themselves, and stand in the catalogs.
+    """
+
+    def __init__(self, names: CatalogNames, policy: Policy, *, naming: bool = True) -> None:
         self._catalog = names.catalog
         self._policy = policy
+        self._closes_naming = naming and policy.relations.catalogs is Catalogs.FILTERED
         self._rules: dict[QualifiedName, tuple[ColumnRule, ...]] = {}
+        self._naming: dict[QualifiedName, ColumnRule] = {}
         self._behind: dict[ColumnId, ColumnRule | None] = {}
         self._expands = policy.relations.views is Views.EXPAND
 
@@ -58,9 +65,22 @@ class HiddenColumns:
         """The rule that hides ``column``, if one does."""
         if column.column is None or column.column in SYSTEM_COLUMNS:
             return None
-        rules = self.rules(QualifiedName(column.schema, column.relation))
+        name = QualifiedName(column.schema, column.relation)
+        rules = self.rules(name)
         named = next((rule for rule in rules if rule.hides(column.column)), None)
+        if named is None and self._closes_naming and self._rule_on_names(name).hides(column.column):
+            return self._rule_on_names(name)
         return named if named is not None or not self._expands else self._rule_behind(column, column.column)
+
+    def _rule_on_names(self, name: QualifiedName) -> ColumnRule:
+        """The rule that hides the columns of ``name`` whose values would make a name of any number."""
+        known = self._naming.get(name)
+        if known is None:
+            relation = self._catalog.relation(*name)
+            found = frozenset() if relation is None else naming_columns(relation, self._catalog)
+            known = ColumnRule(Pattern(*name), deny=found, line=self._policy.relations.line)
+            self._naming[name] = known
+        return known
 
     def _rule_behind(self, column: ColumnId, name: str) -> ColumnRule | None:
         """The rule that hides something which a view's ``column`` tells of."""
@@ -156,7 +176,7 @@ class Reader:
     def _rows_of_functions(self) -> Iterator[Violation]:
         """Rows of a table that somebody's function gives: ``f()``, ``(f()).ssn``. Of a function that is an
         item of FROM by itself ``resolve`` knows the columns."""
-        if not self._policy.columns:
+        if not self._policy.columns and self._policy.relations.catalogs is not Catalogs.FILTERED:
             return
         resolved = {call.position for call in self._facts.functions if self._is_item_of_from(call)}
         for call in self._names.shared(self._facts, find_calls).calls:

@@ -225,6 +225,14 @@ LOOK_UPS = (
     "SELECT conrelid::regclass::text, max(conname) FROM pg_constraint "
     "WHERE connamespace = 'public'::regnamespace GROUP BY conrelid ORDER BY 1",
     "SELECT DISTINCT indrelid::regclass FROM pg_index WHERE indrelid = 'bills'::regclass",
+    "SELECT id FROM reporting.watched",
+    "SELECT amname, amhandler FROM pg_am ORDER BY 1",
+    "SELECT * FROM pg_am ORDER BY 1",
+    "SELECT a.aggfnoid, p.proname, aggtransfn FROM pg_aggregate a JOIN pg_proc p ON p.oid = a.aggfnoid "
+    "WHERE p.pronamespace = 'pg_catalog'::regnamespace ORDER BY p.oid",
+    "SELECT aggfnoid::regprocedure::text FROM pg_aggregate ORDER BY 1",
+    "SELECT typname, t.typinput, typoutput::text FROM pg_type t WHERE typinput = 'int4in'::regproc",
+    "SELECT typinput, count(*) FROM pg_type, pg_am WHERE typinput = 'int4in'::regproc GROUP BY typinput",
     "SELECT count(*) FROM pg_proc",
     "SELECT count(*) FROM pg_operator",
 )
@@ -325,6 +333,34 @@ PROBES = (
     "SELECT max(r) FROM (SELECT 'clients'::regclass UNION SELECT {t}) AS t(r)",
     "SELECT x.f FROM (SELECT typinput AS f FROM pg_type UNION ALL SELECT {function}) x",
     "SELECT relname FROM public.z" + "zcatalog",
+    "SELECT CASE WHEN amhandler IS NULL THEN amhandler ELSE {function} END FROM pg_am",
+    "SELECT {function} UNION ALL SELECT amhandler FROM pg_am",
+    "SELECT lag(amhandler, 1, {function}) OVER () FROM pg_am",
+    'SELECT jsonb_populate_record(a, \'{{"amhandler": "{function}"}}\') FROM pg_am a',
+    'SELECT jsonb_populate_record(a, \'{{"typinput": "{function}"}}\') FROM (SELECT * FROM pg_type) a',
+    "SELECT lag(f, 1, {function}) OVER () FROM (SELECT * FROM pg_am) AS a(o, n, f)",
+    "SELECT (SELECT typinput FROM pg_class LIMIT 1) FROM (SELECT {function} AS typinput) x",
+    "SELECT typinput FROM pg_type RIGHT JOIN (SELECT {function}::oid AS typinput) x USING (typinput)",
+    "SELECT oprcode, amproc FROM pg_operator, pg_amproc",
+    "SELECT what FROM reporting.watched UNION SELECT {t}",
+    "SELECT COALESCE(NULLIF(seen, seen), {t}) FROM reporting.watching",
+    "SELECT CASE WHEN false THEN w.what ELSE {t} END FROM (SELECT * FROM reporting.watched) w",
+    "SELECT calls || {function}::oid FROM reporting.watched",
+    'SELECT jsonb_populate_record(w, \'{{"what": "{t}"}}\') FROM reporting.watched w',
+    "SELECT (1, {t}, NULL)::reporting.watched",
+    "SELECT '(1,{t})'::reporting.pair",
+    'SELECT jsonb_populate_record(NULL::reporting.pair, \'{{"relation": "{t}"}}\')',
+    "SELECT {t}::reporting.relation_name",
+    "SELECT reporting.relation_name('{t}')",
+    "SELECT '{{{t}}}'::reporting.relation_name[]",
+    'SELECT x FROM json_to_record(\'{{"x": "{t}"}}\') AS t(x reporting.relation_name)',
+    "SELECT reporting.relation_of({t})",
+    "SELECT CASE WHEN false THEN reporting.relation_of(0) ELSE {t} END",
+    "SELECT c.oid::regclass FROM (pg_class c RIGHT JOIN (SELECT {t}::oid AS oid) y USING (oid)) AS c",
+    "SELECT c.oid::regclass FROM (pg_class c FULL JOIN (SELECT {t}::oid AS oid) y USING (oid)) AS c",
+    "SELECT k.oid::regclass FROM pg_class k RIGHT JOIN (SELECT {t}::oid AS oid) y USING (oid)",
+    "SELECT obj_description(c.oid, 'pg_class') FROM"
+    " (pg_class c RIGHT JOIN (SELECT {t}::oid AS oid) y USING (oid)) AS c",
 )
 
 
@@ -428,3 +464,15 @@ def test_counting_rows_before_a_write_tells_nothing_of_what_is_hidden(
         keeper.execute(
             "DELETE FROM bills WHERE id < 9 AND EXISTS (SELECT FROM pg_class WHERE relname = 'bills')"
         )
+
+
+def test_a_parameter_may_not_be_declared_of_a_type_of_somebodys_that_names_objects(
+    both: tuple[RunningProxy, Database], agent: psycopg.Connection[Any]
+) -> None:
+    (domain, mood) = both[0].database.execute(
+        "SELECT 'reporting.relation_name'::regtype::oid::int, 'mood'::regtype::oid::int"
+    )[0]
+    for number, sql in ((domain, b"SELECT $1"), (mood, b"SELECT feeling = $1 FROM clients")):
+        result = agent.pgconn.exec_params(sql, [b"1"], param_types=[number])
+        assert result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) == b"42501"
+        assert b"names objects" in (result.error_field(psycopg.pq.DiagnosticField.MESSAGE_PRIMARY) or b"")

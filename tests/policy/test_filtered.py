@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from policy.builtin import RELATIONS
 from policy.builtin_symbols import TYPES as BUILTIN_TYPES
-from policy.catalog_filters import FILTERS, MASKS, REG_TYPES
+from policy.catalog_filters import FILTERS, MASKS
 from policy.decision import Allow, Decision, Situation, decide
 from policy.filtered_parameters import named_parameters
 from policy.loader import load
-from policy.name_givers import GIVERS, OPEN_TYPES, REFUSED, TYPES
+from policy.name_givers import GIVERS, REFUSED, TYPES
 from policy.names import PathNames
 from policy.parse import parse, tokens, trees
+from policy.reg_types import OPEN_TYPES, REG_TYPES
 from policy.text_edits import Edits, UnknownSpan
 from tests.support.hidden_schema import POLICY
 
@@ -48,7 +49,7 @@ def test_every_type_that_names_objects_is_either_open_or_looked_up() -> None:
         "SELECT name, setting FROM pg_settings",
         "WITH pg_class AS (SELECT 1 AS relname) SELECT relname FROM pg_class",
         "SELECT 'english'::regconfig, to_tsvector('english', 'a')",
-        "SELECT amname FROM pg_catalog.pg_am",
+        "SELECT lanname FROM pg_catalog.pg_language",
         "SHOW jit",
     ],
 )
@@ -162,10 +163,10 @@ def test_what_is_priced_leaves_the_conditions_out_and_every_place_where_it_is() 
 
 
 def test_parameters_may_not_be_declared_of_types_that_name_objects() -> None:
-    assert named_parameters((25, 2205), SHOWN) is not None
-    assert named_parameters((25, 23, 26), SHOWN) is None
-    assert named_parameters((2205,), CATALOGS_ON) is None
-    assert named_parameters((2205,), OBSERVING) is None
+    assert named_parameters((25, 2205), SHOWN, None) is not None
+    assert named_parameters((25, 23, 26), SHOWN, None) is None
+    assert named_parameters((2205,), CATALOGS_ON, None) is None
+    assert named_parameters((2205,), OBSERVING, None) is None
 
 
 @given(st.text(alphabet="ab(),:\"'$ .\né[]-*/", max_size=40))

@@ -29,6 +29,12 @@ CREATE FUNCTION reporting.twice(n int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SE
 CREATE STATISTICS public.bills_stats ON client, amount FROM public.bills;
 CREATE TABLE public.staff (id int PRIMARY KEY, name text);
 CREATE INDEX staff_name ON public.staff (name);
+CREATE TABLE reporting.watched (id int PRIMARY KEY, what regclass, calls regproc[]);
+INSERT INTO reporting.watched VALUES (1, 'public.clients', '{now}');
+CREATE VIEW reporting.watching AS SELECT id, what AS seen FROM reporting.watched;
+CREATE DOMAIN reporting.relation_name AS regclass;
+CREATE TYPE reporting.pair AS (number int, relation regclass);
+CREATE FUNCTION reporting.relation_of(number oid) RETURNS regclass LANGUAGE sql AS 'SELECT number::regclass';
 INSERT INTO public.clients (name, email) VALUES ('Ann', 'ann@example.com'), ('Bob', 'bob@example.com');
 INSERT INTO public.bills (client, amount) VALUES (1, 10), (2, 20);
 INSERT INTO public.staff VALUES (1, 'Cyd');

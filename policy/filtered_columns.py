@@ -1,0 +1,110 @@
+"""Which column of which catalog a reference in a statement over filtered catalogs reads.
+
+Owns the certainty of it: what is not sure to be a catalog's own column is none, since the number in it may be
+anybody's. Names are followed by the facts' scopes, and by PostgreSQL's refusal of a name that is ambiguous.
+Knows no expression but the plain reference (``filtered_values``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from policy.builtin import PG_CATALOG
+from policy.catalog import Catalog
+from policy.facts import ColumnRef, Facts, Source, SourceKind
+from policy.name_givers import REG_COLUMNS
+from policy.names import QualifiedName
+from policy.text_edits import Edits
+
+Node = Any
+
+
+class CatalogColumn(NamedTuple):
+    """``of`` are a catalog of pg_catalog and its column. ``row`` tells rows apart: the number of the query,
+    what the catalog is called there, the statement."""
+
+    of: tuple[str, str]
+    row: tuple[int, str | None, int]
+
+
+class CatalogColumns:
+    """The references of one query string. ``catalogs``: position in the text -> the catalog read there."""
+
+    def __init__(
+        self,
+        facts: Sequence[Facts],
+        catalogs: Mapping[int, QualifiedName],
+        edits: Edits,
+        snapshot: Catalog | None,
+    ) -> None:
+        self._catalogs = catalogs
+        self._edits = edits
+        self._snapshot = snapshot
+        self._columns: dict[int, tuple[Facts, ColumnRef]] = {
+            ref.position: (each, ref) for each in facts for ref in each.columns if ref.position is not None
+        }
+        self.numbers: Final = frozenset(
+            ref.name
+            for each in facts
+            for ref in each.columns
+            if ref.name is not None and ref.name in REG_COLUMNS
+        )
+        """The names among ``REG_COLUMNS`` that the text holds: such columns are read as numbers, and become
+        names where they are named."""
+
+    def is_function(self, node: Node) -> bool:
+        """Whether it is a reference that is certain to read one of ``REG_COLUMNS`` of a catalog."""
+        found = self.direct(node)
+        return found is not None and found.of[1] in REG_COLUMNS and self._holds(found.of[0], found.of[1])
+
+    def direct(self, node: Node) -> CatalogColumn | None:
+        """What a plain reference is certain to read, if its source has such a column at all."""
+        if not isinstance(node, Mapping) or "ColumnRef" not in node:
+            return None
+        facts, ref = self._columns.get(self._edits.position(node["ColumnRef"]["location"]), (None, None))
+        if facts is None or ref is None or ref.name is None or ref.fields:
+            return None
+        found = self._source(facts, ref)
+        if found is None or found[1].column_aliases:
+            return None
+        catalog = self._catalog(found[1], facts)
+        if catalog is None or catalog.schema != PG_CATALOG:
+            return None
+        return CatalogColumn((catalog.name, ref.name), (found[0], found[1].name, id(facts)))
+
+    def _source(self, facts: Facts, ref: ColumnRef) -> tuple[int, Source] | None:
+        """The query whose source ``ref`` reads, and that source."""
+        qualifier = ref.qualifier[-1] if ref.qualifier else None
+        query = ref.query
+        while query is not None:
+            if any(join.alias is not None for join in facts.joins if join.query == query):
+                # It hides what it joins, and may be called like a part of it.
+                return None
+            scope = facts.queries[query]
+            sources = [s for s in scope.sources if qualifier is None or s.name == qualifier]
+            if qualifier is None and len(sources) > 1:
+                sources = self._only_one_with(str(ref.name), facts, query)
+                return (query, sources[0]) if len(sources) == 1 else None
+            if sources:
+                return (query, sources[0]) if len(sources) == 1 else None
+            query = scope.parent
+        return None
+
+    def _only_one_with(self, name: str, facts: Facts, query: int) -> list[Source]:
+        """The catalogs among the sources of ``query`` that have the column: PostgreSQL refuses the name
+        without a qualifier where something else has it too, unless joins merge the two."""
+        if any(join.using or join.natural for join in facts.joins if join.query == query):
+            return []
+        found = ((source, self._catalog(source, facts)) for source in facts.queries[query].sources)
+        return [source for source, catalog in found if catalog and self._holds(catalog.name, name)]
+
+    def _catalog(self, source: Source, facts: Facts) -> QualifiedName | None:
+        if source.kind is not SourceKind.RELATION or source.relation is None:
+            return None
+        return self._catalogs.get(facts.relations[source.relation].position or 0)
+
+    def _holds(self, catalog: str, column: str) -> bool:
+        """Whether the catalog is known to have the column."""
+        relation = None if self._snapshot is None else self._snapshot.relation(PG_CATALOG, catalog)
+        return relation is not None and relation.column(column) is not None
