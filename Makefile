@@ -13,7 +13,7 @@ LINTERS := build/linters
 COMPILED_TESTS := $(addprefix tests/proxy/test_,session.py session_catalog.py session_limits.py session_machine.py \
   prepared.py rulings.py audit.py watchdog.py) tests/e2e/test_transparency.py
 
-.PHONY: demo test test-compiled test-slow peers bench bench-quick lint lint-docker clean
+.PHONY: demo test test-compiled test-slow peers bench bench-quick bench-compiled lint lint-docker clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/pgturnstile demo $(ARGS)
@@ -21,15 +21,19 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	@$(BIN)/python -m pytest $(ARGS)
 
-# The tests of what a message passes through, where that is compiled (proxy/compiled.py): takes a C compiler.
+# What a message passes through, compiled (proxy/compiled.py), with what is run on it beside: takes a C compiler.
+define compile
+@rm -rf $(COMPILED) && mkdir -p $(COMPILED)/source
+@cp -R policy proxy setup.py pyproject.toml README.md LICENSE $(COMPILED)/source
+@PGTURNSTILE_COMPILE=1 $(PIP) --no-deps --target $(COMPILED)/run $(COMPILED)/source
+@cp -R tests bench pyproject.toml README.md $(COMPILED)/run
+@cd $(COMPILED)/run && PYTHONPATH=$$PWD \
+  $(CURDIR)/$(BIN)/python -c 'from proxy.compiled import check; assert all(check().values()), check()'
+endef
+
 test-compiled: $(VENV)/.test
-	@rm -rf $(COMPILED) && mkdir -p $(COMPILED)/source
-	@cp -R policy proxy setup.py pyproject.toml README.md LICENSE $(COMPILED)/source
-	@PGTURNSTILE_COMPILE=1 $(PIP) --no-deps --target $(COMPILED)/run $(COMPILED)/source
-	@cp -R tests pyproject.toml $(COMPILED)/run
-	@cd $(COMPILED)/run && export PYTHONPATH=$$PWD && \
-	  $(CURDIR)/$(BIN)/python -c 'from proxy.compiled import check; assert all(check().values()), check()' && \
-	  $(CURDIR)/$(BIN)/python -m pytest $(or $(ARGS),$(COMPILED_TESTS))
+	$(compile)
+	@cd $(COMPILED)/run && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/python -m pytest $(or $(ARGS),$(COMPILED_TESTS))
 
 test-slow: $(VENV)/.test
 	@$(BIN)/python -m pytest -m slow $(ARGS)
@@ -44,6 +48,10 @@ bench: $(VENV)/.bench
 
 bench-quick: $(VENV)/.bench
 	@$(BIN)/python -m bench --quick $(ARGS)
+
+bench-compiled: $(VENV)/.bench
+	$(compile)
+	@cd $(COMPILED)/run && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/python -m bench $(ARGS)
 
 lint: $(VENV)/.test
 	@$(BIN)/ruff check .
