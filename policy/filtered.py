@@ -133,8 +133,9 @@ def _check_own_types(facts: Facts, names: Names) -> None:
     cannot be seen."""
     if not isinstance(names, CatalogNames):
         return
-    # f(x) may be a cast to f.
-    refs: tuple[TypeRef | FunctionRef, ...] = (*facts.types, *facts.functions)
+    # f(x) may be a cast to f; x.f is a column or a function of x.
+    calls = (call for call in facts.functions if call.kind is CallKind.CALL)
+    refs: tuple[TypeRef | FunctionRef, ...] = (*facts.types, *calls)
     for ref in refs:
         named = type_named(ref.name, ref.schema, names)
         if any(each.schema != PG_CATALOG and names_objects(each, names.catalog) for each in named):

@@ -227,6 +227,7 @@ LOOK_UPS = (
     "SELECT DISTINCT indrelid::regclass FROM pg_index WHERE indrelid = 'bills'::regclass",
     "SELECT id FROM reporting.watched",
     "SELECT amname, amhandler FROM pg_am ORDER BY 1",
+    "SELECT c.relname, a.amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE relname = 'clients'",
     "SELECT * FROM pg_am ORDER BY 1",
     "SELECT a.aggfnoid, p.proname, aggtransfn FROM pg_aggregate a JOIN pg_proc p ON p.oid = a.aggfnoid "
     "WHERE p.pronamespace = 'pg_catalog'::regnamespace ORDER BY p.oid",
@@ -352,6 +353,8 @@ PROBES = (
     'SELECT jsonb_populate_record(NULL::reporting.pair, \'{{"relation": "{t}"}}\')',
     "SELECT {t}::reporting.relation_name",
     "SELECT reporting.relation_name('{t}')",
+    "SELECT amname('{t}')",
+    "SELECT ('{t}'::text).amname",
     "SELECT '{{{t}}}'::reporting.relation_name[]",
     'SELECT x FROM json_to_record(\'{{"x": "{t}"}}\') AS t(x reporting.relation_name)',
     "SELECT reporting.relation_of({t})",

@@ -33,6 +33,7 @@ CREATE TABLE reporting.watched (id int PRIMARY KEY, what regclass, calls regproc
 INSERT INTO reporting.watched VALUES (1, 'public.clients', '{now}');
 CREATE VIEW reporting.watching AS SELECT id, what AS seen FROM reporting.watched;
 CREATE DOMAIN reporting.relation_name AS regclass;
+CREATE DOMAIN public.amname AS regclass;
 CREATE TYPE reporting.pair AS (number int, relation regclass);
 CREATE FUNCTION reporting.relation_of(number oid) RETURNS regclass LANGUAGE sql AS 'SELECT number::regclass';
 INSERT INTO public.clients (name, email) VALUES ('Ann', 'ann@example.com'), ('Bob', 'bob@example.com');
