@@ -6,6 +6,9 @@ sockets: a scope and a connection are opaque texts (``lineage.scope_key``).
 
 A turn is taken when the statement is let through, not when it is done, so that of two workers with the same
 repair one is refused. A repair whose outcome is never told keeps its turn.
+
+How a lineage ended is told once, by whichever process ends it: the one whose change of the store it was. A
+window that is over ends it at the next look at its scope, or at the next ``sweep``.
 """
 
 from __future__ import annotations
@@ -13,19 +16,22 @@ from __future__ import annotations
 import secrets
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeVar
 
 from policy.lineage import (
     Again,
     CloseOut,
     Considered,
+    Ending,
+    Halted,
     Lineage,
     NotAnAnswer,
     Outcome,
     Repair,
     after,
     answers,
+    ended,
     reweigh,
     weigh,
 )
@@ -34,9 +40,6 @@ from policy.repair import Attempt, Finding
 
 MAX_LINEAGES: Final = 256
 """Lineages of one scope. Beyond it the oldest that still has its turn gives way, then the oldest."""
-
-_FEW_SCOPES: Final = 256
-"""Scopes among which a process does not look for those that are over."""
 
 Lineages = dict[str, Lineage]
 
@@ -103,15 +106,27 @@ class Ledger(Protocol):
         ...
 
 
+class Store(Ledger, Protocol):
+    """A ledger as its owner sees it. ``on_closed`` is called with each record, in whatever thread ended the
+    lineage; None: nobody wants to know."""
+
+    on_closed: Callable[[CloseOut], None] | None
+
+    def sweep(self, now: float) -> None:
+        """Forget every lineage whose window is over at ``now``."""
+        ...
+
+
 class Book(ABC):
     """What every store does alike, within an exclusive change of one scope's lineages."""
 
     waits = True
     down = False
+    on_closed: Callable[[CloseOut], None] | None = None
 
     @abstractmethod
     def _change(self, scope: str, now: float, change: Callable[[Lineages], T]) -> T:
-        """What ``change`` makes of the lineages of ``scope`` that are not over at ``now``.
+        """What ``change`` makes of the lineages of ``scope``, those that are over at ``now`` among them.
 
         Nobody else changes them meanwhile; a store that finds that somebody did calls ``change`` again, on
         what there is then.
@@ -119,6 +134,25 @@ class Book(ABC):
 
     @abstractmethod
     def has_open(self, scope: str) -> bool: ...
+
+    @abstractmethod
+    def sweep(self, now: float) -> None: ...
+
+    def _changed(self, scope: str, now: float, change: Callable[[Lineages, list[CloseOut]], T]) -> T:
+        """What ``change`` makes of the lineages that are not over; it adds the records of those it ends."""
+
+        def without_those_over(lineages: Lineages) -> tuple[T, list[CloseOut]]:
+            closed = take_over(lineages, now)
+            return change(lineages, closed), closed
+
+        result, closed = self._change(scope, now, without_those_over)
+        self._report(closed)
+        return result
+
+    def _report(self, closed: Iterable[CloseOut]) -> None:
+        if self.on_closed is not None:
+            for record in closed:
+                self.on_closed(record)
 
     def open(
         self,
@@ -147,41 +181,44 @@ class Book(ABC):
             watch=watch,
         )
 
-        def add(lineages: Lineages) -> str:
+        def add(lineages: Lineages, closed: list[CloseOut]) -> str:
             while len(lineages) >= MAX_LINEAGES:
-                del lineages[min(lineages.values(), key=_first_to_go).id]
+                first = lineages.pop(min(lineages.values(), key=_first_to_go).id)
+                closed.extend(_known(ended(first, Ending.SUPERSEDED, now)))
             lineages[made.id] = made
             return made.id
 
-        return self._change(scope, now, add)
+        return self._changed(scope, now, add)
 
     def consider(self, scope: str, connection: str, made: Attempt, now: float) -> Considered:
         if not self.has_open(scope):
             return NotAnAnswer()
 
-        def take(lineages: Lineages) -> Considered:
+        def take(lineages: Lineages, closed: list[CloseOut]) -> Considered:
             considered, changed = weigh(lineages.values(), connection, made, now)
             if changed is not None and changed.until > now:
                 lineages[changed.id] = changed
             elif changed is not None:
                 del lineages[changed.id]
+            closed.extend(_known(considered.record if isinstance(considered, Halted) else None))
             return considered
 
-        return self._change(scope, now, take)
+        return self._changed(scope, now, take)
 
     def recheck(self, repair: Repair, made: Attempt, now: float) -> Considered:
-        def compare(lineages: Lineages) -> Considered:
+        def compare(lineages: Lineages, closed: list[CloseOut]) -> Considered:
             considered, changed = reweigh(lineages.get(repair.lineage), made, now)
             if changed is not None:
                 lineages[changed.id] = changed
+            closed.extend(_known(considered.record if isinstance(considered, Halted) else None))
             return considered
 
-        return self._change(repair.scope, now, compare)
+        return self._changed(repair.scope, now, compare)
 
     def settled(
         self, repair: Repair, outcome: Outcome, now: float, again: Again | None = None
     ) -> CloseOut | None:
-        def close(lineages: Lineages) -> CloseOut | None:
+        def close(lineages: Lineages, closed: list[CloseOut]) -> CloseOut | None:
             lineage = lineages.get(repair.lineage)
             if lineage is None:
                 return None
@@ -190,9 +227,10 @@ class Book(ABC):
                 del lineages[lineage.id]
             else:
                 lineages[kept.id] = kept
+            closed.extend(_known(record))
             return record
 
-        return self._change(repair.scope, now, close)
+        return self._changed(repair.scope, now, close)
 
 
 class MemoryLedger(Book):
@@ -203,7 +241,6 @@ class MemoryLedger(Book):
     def __init__(self) -> None:
         self._scopes: dict[str, Lineages] = {}
         self._lock = threading.Lock()
-        self._sweep_at = _FEW_SCOPES
 
     def has_open(self, scope: str) -> bool:
         return scope in self._scopes
@@ -214,27 +251,42 @@ class MemoryLedger(Book):
             lineages = list(self._scopes.get(scope, {}).values())
         return any(answers(each, connection, made) for each in lineages if each.until > now)
 
-    def _change(self, scope: str, now: float, change: Callable[[Lineages], T]) -> T:
+    def sweep(self, now: float) -> None:
         with self._lock:
-            known = self._scopes.get(scope, {})
-            lineages = {key: each for key, each in known.items() if each.until > now}
+            scopes = list(self._scopes)
+        for scope in scopes:
+            self._changed(scope, now, _as_they_are)
+
+    def forget(self, now: float) -> None:
+        """End every lineage: with the process nobody can answer any more."""
+        with self._lock:
+            scopes, self._scopes = self._scopes, {}
+        left = [each for lineages in scopes.values() for each in lineages.values()]
+        self._report(record for each in left for record in _known(ended(each, Ending.ABANDONED, now)))
+
+    def _change(self, scope: str, now: float, change: Callable[[Lineages], T]) -> T:  # noqa: ARG002
+        with self._lock:
+            lineages = dict(self._scopes.get(scope, {}))
             result = change(lineages)
             if lineages:
                 self._scopes[scope] = lineages
             else:
                 self._scopes.pop(scope, None)
-            if len(self._scopes) > self._sweep_at:
-                self._sweep(now)
             return result
 
-    def _sweep(self, now: float) -> None:
-        """Forget what is over in scopes that nobody has asked about since."""
-        over = [
-            key for key, found in self._scopes.items() if all(each.until <= now for each in found.values())
-        ]
-        for key in over:
-            del self._scopes[key]
-        self._sweep_at = max(_FEW_SCOPES, 2 * len(self._scopes))
+
+def _as_they_are(lineages: Lineages, closed: list[CloseOut]) -> None:
+    """Leave what is not over."""
+
+
+def take_over(lineages: Lineages, now: float) -> list[CloseOut]:
+    """Take those out of ``lineages`` that are over at ``now``; the records of those that had not ended."""
+    over = [lineages.pop(each.id) for each in list(lineages.values()) if each.until <= now]
+    return [record for each in over for record in _known(ended(each, Ending.ABANDONED, now))]
+
+
+def _known(record: CloseOut | None) -> tuple[CloseOut, ...]:
+    return () if record is None else (record,)
 
 
 def _first_to_go(lineage: Lineage) -> tuple[bool, float]:

@@ -3,7 +3,8 @@
 Owns the names of its keys, and that of two proxies one has the turn. A scope is one hash, of lineages by
 their ids; a change reads it, and writes only if nobody has written meanwhile (WATCH), else begins anew. A
 hash goes away by itself some time after the last of its lineages is over, which is told by the clocks of the
-proxies: they should agree to within seconds. Statements are kept by their normal form with the constants they
+proxies: they should agree to within seconds. A sorted set has the time at which the next of each scope is
+over, so that a sweep need not look for them. Statements are kept by their normal form with the constants they
 hold.
 
 The client library is the package's ``redis`` extra: whoever names no such store needs none.
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from policy.ledger import Book, LedgerUnavailableError, Lineages, T
+from policy.ledger import Book, LedgerUnavailableError, Lineages, T, take_over
 from policy.lineage import from_json, to_json
 
 FORMAT: Final = 1
@@ -29,8 +30,15 @@ WAIT_S: Final = 1.0
 """How long the server may take to accept a connection or to answer, in seconds; 0.1 ms was measured."""
 MAX_TRIES: Final = 64
 """Changes that may be begun anew. Of as many that meet, one at least succeeds at each try."""
-_SPARE_S: Final = 60
-"""How long a scope outlives its lineages."""
+_SPARE_S: Final = 600
+"""How long a scope outlives its lineages, for a sweep to find how they ended."""
+_SWEPT: Final = 1024
+"""Scopes of one sweep."""
+_DUE: Final = f"pgturnstile:ledger:{FORMAT}:due"
+
+
+class _UnreadableError(LedgerUnavailableError):
+    """The server answers, with something that is no lineage."""
 
 
 class RedisLedger(Book):
@@ -65,16 +73,28 @@ class RedisLedger(Book):
         """Let go of the connections. The ledger may be used again."""
         self._client.close()
 
+    def sweep(self, now: float) -> None:
+        with self._unavailable():
+            due = self._client.zrangebyscore(_DUE, "-inf", now, start=0, num=_SWEPT)
+        for key in due:
+            try:
+                self._report(self._change_at(key.decode(), now, lambda lineages: take_over(lineages, now)))
+            except _UnreadableError:
+                # Whoever asks about this scope is told so; the others are not to wait for it.
+                self._client.zrem(_DUE, key)
+
     def _change(self, scope: str, now: float, change: Callable[[Lineages], T]) -> T:
-        key = _key(scope)
+        return self._change_at(_key(scope), now, change)
+
+    def _change_at(self, key: str, now: float, change: Callable[[Lineages], T]) -> T:
         with self._unavailable(), self._client.pipeline() as pipeline:
             for _ in range(MAX_TRIES):
                 pipeline.watch(key)
                 stored = pipeline.hgetall(key)
-                known = _read(stored, scope)
-                lineages = {name: each for name, each in known.items() if each.until > now}
+                known = _read(stored, key)
+                lineages = dict(known)
                 result = change(lineages)
-                if lineages == known:
+                if lineages == known and lineages:
                     pipeline.unwatch()
                     return result
                 pipeline.multi()
@@ -84,7 +104,7 @@ class RedisLedger(Book):
                 except self._raced:
                     continue
                 return result
-        raise LedgerUnavailableError(f"scope {scope!r} is changed by others again and again")
+        raise LedgerUnavailableError(f"the scope {key} is changed by others again and again")
 
     @staticmethod
     def _write(pipeline: Any, key: str, known: Lineages, lineages: Lineages, now: float) -> None:
@@ -97,6 +117,9 @@ class RedisLedger(Book):
         if lineages:
             last = max(each.until for each in lineages.values())
             pipeline.expire(key, math.ceil(last - now) + _SPARE_S)
+            pipeline.zadd(_DUE, {key: min(each.until for each in lineages.values())})
+        else:
+            pipeline.zrem(_DUE, key)
 
     @contextmanager
     def _unavailable(self) -> Iterator[None]:
@@ -111,11 +134,11 @@ def _key(scope: str) -> str:
     return f"pgturnstile:ledger:{FORMAT}:{hashlib.sha256(scope.encode()).hexdigest()}"
 
 
-def _read(stored: dict[bytes, bytes], scope: str) -> Lineages:
+def _read(stored: dict[bytes, bytes], key: str) -> Lineages:
     try:
         return {name.decode(): from_json(json.loads(body)) for name, body in stored.items()}
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise LedgerUnavailableError(f"a lineage of scope {scope!r} cannot be read: {error}") from error
+        raise _UnreadableError(f"a lineage of the scope {key} cannot be read: {error}") from error
 
 
 def _body(lineage: Any) -> str:

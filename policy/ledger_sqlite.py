@@ -8,6 +8,7 @@ normal form with the constants they hold, so the file is made readable by its ow
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from policy.ledger import Book, LedgerUnavailableError, Lineages, T
+from policy.ledger import Book, LedgerUnavailableError, Lineages, T, take_over
 from policy.lineage import Lineage, from_json, to_json
 
 FORMAT: Final = 1
@@ -25,6 +26,7 @@ FORMAT: Final = 1
 BUSY_S: Final = 1.0
 """How long a worker waits for another's change, in seconds; a change was measured at some 0.2 ms."""
 
+_UNREADABLE: Final = (KeyError, TypeError, ValueError, RecursionError)
 _LAYOUT: Final = """
 CREATE TABLE IF NOT EXISTS lineage (
     scope TEXT NOT NULL, id TEXT NOT NULL, until REAL NOT NULL, body TEXT NOT NULL, PRIMARY KEY (scope, id)
@@ -46,6 +48,24 @@ class SqliteLedger(Book):
             query = "SELECT 1 FROM lineage WHERE scope = ? LIMIT 1"
             return self._connect().execute(query, (scope,)).fetchone() is not None
 
+    def sweep(self, now: float) -> None:
+        over: list[str] = []
+        with self._lock, _unavailable(self._path):
+            connection = self._connect()
+            # A look holds nobody up, and mostly finds nothing.
+            looked = connection.execute("SELECT 1 FROM lineage WHERE until <= ? LIMIT 1", (now,))
+            if looked.fetchone() is None:
+                return
+            with _transaction(connection):
+                rows = connection.execute("SELECT body FROM lineage WHERE until <= ?", (now,))
+                over = [body for (body,) in rows]
+                connection.execute("DELETE FROM lineage WHERE until <= ?", (now,))
+        for body in over:
+            # What cannot be read any more tells nothing of its end, and is gone like the rest.
+            with contextlib.suppress(*_UNREADABLE):
+                lineage = from_json(json.loads(body))
+                self._report(take_over({lineage.id: lineage}, now))
+
     def close(self) -> None:
         """Let go of the file. The ledger may be used again."""
         with self._lock:
@@ -53,28 +73,22 @@ class SqliteLedger(Book):
                 self._connection.close()
             self._connection = None
 
-    def _change(self, scope: str, now: float, change: Callable[[Lineages], T]) -> T:
+    def _change(self, scope: str, now: float, change: Callable[[Lineages], T]) -> T:  # noqa: ARG002
         with self._lock, _unavailable(self._path):
             connection = self._connect()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                known = self._read(connection, scope, now)
+            with _transaction(connection):
+                known = self._read(connection, scope)
                 lineages = dict(known)
                 result = change(lineages)
                 self._write(connection, scope, known, lineages)
-                connection.execute("COMMIT")
-                return result
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+            return result
 
     @staticmethod
-    def _read(connection: sqlite3.Connection, scope: str, now: float) -> Lineages:
-        connection.execute("DELETE FROM lineage WHERE until <= ?", (now,))
+    def _read(connection: sqlite3.Connection, scope: str) -> Lineages:
         rows = connection.execute("SELECT id, body FROM lineage WHERE scope = ?", (scope,))
         try:
             return {key: from_json(json.loads(body)) for key, body in rows}
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except _UNREADABLE as error:
             raise LedgerUnavailableError(f"a lineage of scope {scope!r} cannot be read: {error}") from error
 
     @staticmethod
@@ -115,6 +129,17 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 def _body(lineage: Lineage) -> str:
     return json.dumps(to_json(lineage), separators=(",", ":"))
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 @contextmanager

@@ -43,6 +43,17 @@ class Outcome(StrEnum):
     """The engine had no part in it, or not because of the statement: the turn is given back."""
 
 
+class Ending(StrEnum):
+    """How a lineage ended."""
+
+    REPAIRED = "repaired"
+    HALTED = "halted"
+    ABANDONED = "abandoned"
+    """Its window ended first, or the process that alone knew of it."""
+    SUPERSEDED = "superseded"
+    """It gave way to later ones of its scope."""
+
+
 def outcome_of(sqlstate: str | None) -> Outcome:
     """The outcome that an ErrorResponse of the engine is; None stands for success."""
     if sqlstate is None:
@@ -76,19 +87,21 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class CloseOut:
-    """How a lineage ended, for the audit. ``halt`` None: repaired. ``sandbox_error`` is a clone's, if asked.
+    """How a lineage ended, for the audit: there is one for each that granted a turn or was halted.
 
-    ``turns`` counts those taken; times are seconds since the epoch.
+    ``reasons`` are what was found last, the deciding one first (``repair.Finding``); ``halt`` is set where
+    ``ending`` is ``HALTED``. ``turns`` counts those taken; times are seconds since the epoch.
     """
 
     lineage: str
+    scope: str
     statement_class: StatementClass
     reasons: tuple[str, ...]
     turns: int
+    ending: Ending
     halt: Halt | None
     opened: float
     closed: float
-    sandbox_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +149,12 @@ def scope_key(rules: RepairRules, agent: str, database: str, application: str, c
     parts = (rules.scope, agent, database, narrowed.get(rules.scope, ""))
     # Names may hold any character but a zero.
     return "\0".join(parts)
+
+
+def agent_and_database(scope: str) -> tuple[str, str]:
+    """Whose refusals ``scope`` holds, a text that ``scope_key`` gave."""
+    _, agent, database, _ = scope.split("\0")
+    return agent, database
 
 
 def may_open(policy: Policy, statement_class: StatementClass, sqlstate: str) -> bool:
@@ -206,8 +225,14 @@ def weigh(
     if halt is None:
         return Repair(lineage.scope, lineage.id, taken.turns_left), taken
     # Whoever answers a refusal by something else is told not to go on: no turn is left for it.
-    halted = replace(taken, halt=halt, turns_left=0)
-    return Halted(halt, lineage.id, _record(halted, now)), halted
+    return _halted(taken, halt, now)
+
+
+def _halted(lineage: Lineage, halt: Halt, now: float) -> tuple[Halted, Lineage]:
+    """``lineage`` without a turn; the record, unless it was halted before."""
+    changed = replace(lineage, halt=halt, turns_left=0)
+    record = _record(changed, Ending.HALTED, now) if lineage.halt is None else None
+    return Halted(halt, lineage.id, record), changed
 
 
 def _watched(lineage: Lineage, made: Attempt, now: float) -> tuple[Considered, Lineage | None]:
@@ -215,8 +240,7 @@ def _watched(lineage: Lineage, made: Attempt, now: float) -> tuple[Considered, L
     halt = dummy_literal(lineage.first, lineage.finding, made)
     if halt is None:
         return NotAnAnswer(), replace(lineage, until=now)
-    halted = replace(lineage, halt=halt)
-    return Halted(halt, lineage.id, _record(halted, now)), halted
+    return _halted(lineage, halt, now)
 
 
 def reweigh(lineage: Lineage | None, made: Attempt, now: float) -> tuple[Considered, Lineage | None]:
@@ -229,8 +253,7 @@ def reweigh(lineage: Lineage | None, made: Attempt, now: float) -> tuple[Conside
     halt = compare(lineage.first, lineage.finding, made)
     if halt is None:
         return Repair(lineage.scope, lineage.id, lineage.turns_left), None
-    halted = replace(lineage, halt=halt, turns_left=0)
-    return Halted(halt, lineage.id, _record(halted, now)), halted
+    return _halted(lineage, halt, now)
 
 
 def after(
@@ -238,26 +261,35 @@ def after(
 ) -> tuple[Lineage | None, CloseOut | None]:
     """The lineage once its repair's outcome is known, None where it is closed; and the record if it ended.
 
-    A repair that failed and comes with ``again`` leaves the turns that there are; any other ends it.
+    A repair that failed and comes with ``again`` leaves the turns that there are; any other ends it. Where
+    another answer was halted meanwhile, that has ended it: no turn comes back.
     """
+    given_back = outcome is Outcome.NOT_TRIED
+    if lineage.halt is not None or (given_back and lineage.turns_taken == 0):
+        return lineage, None
     if outcome is Outcome.PASSED:
-        return None, _record(replace(lineage, halt=None), now, repaired=True)
-    if outcome is Outcome.NOT_TRIED:
+        return None, _record(lineage, Ending.REPAIRED, now)
+    if given_back:
         return replace(lineage, turns_left=lineage.turns_left + 1, turns_taken=lineage.turns_taken - 1), None
     if again is not None and lineage.turns_left > 0:
         return replace(lineage, first=again.first, finding=again.finding), None
-    failed = replace(lineage, halt=Halt.REPAIR_BUDGET_EXHAUSTED, turns_left=0)
-    return failed, _record(failed, now)
+    halted, changed = _halted(lineage, Halt.REPAIR_BUDGET_EXHAUSTED, now)
+    return changed, halted.record
 
 
-def _record(lineage: Lineage, now: float, repaired: bool = False) -> CloseOut | None:
-    if lineage.turns_left > 0 and not repaired:
-        return None
+def ended(lineage: Lineage, ending: Ending, now: float) -> CloseOut | None:
+    """The record of a lineage that is to be forgotten; None where it has one, or never granted a turn."""
+    return None if lineage.halt is not None or lineage.watch else _record(lineage, ending, now)
+
+
+def _record(lineage: Lineage, ending: Ending, now: float) -> CloseOut:
     return CloseOut(
         lineage=lineage.id,
+        scope=lineage.scope,
         statement_class=lineage.first.statement_class,
         reasons=lineage.finding.reasons,
         turns=lineage.turns_taken,
+        ending=ending,
         halt=lineage.halt,
         opened=lineage.opened,
         closed=now,

@@ -33,9 +33,10 @@ from typing import Final, Self
 
 import structlog
 
+from policy.lineage import CloseOut
 from proxy.audit_chain import Links
 from proxy.audit_file import AppendFile, AuditError
-from proxy.audit_line import ConnectionIdentity, Renderer, lost_records
+from proxy.audit_line import ConnectionIdentity, Renderer, closed_line, lost_records
 from proxy.config import Audit as AuditSettings
 from proxy.config import Fsync, OnFailure
 from proxy.effects import AuditEntry
@@ -134,6 +135,22 @@ class Audit:
             self._pending.append((weight, self._renderer.render(at, entry, identity)))
         else:
             self._pending.append((weight, (at, entry, identity)))
+        self._awaken()
+
+    def closed(self, record: CloseOut) -> None:
+        """Queue the line of a refusal whose repair is over. Where there is no room, it goes to the log, or is
+        given up as records are."""
+        line = closed_line(record)
+        if self._gives_up(len(line)):
+            return
+        if self._closing.is_set() or not self._fits(len(line)):
+            log.error("audit record not written", line=line.rstrip())
+            return
+        self._taken += len(line)
+        self._pending.append((len(line), line))
+        self._awaken()
+
+    def _awaken(self) -> None:
         if self._idle:
             self._idle = False
             self._wake.set()

@@ -19,6 +19,7 @@ from policy import parse
 from policy.decision import Allow, Basis, Decision, Reject
 from policy.facts import CallKind, Facts, QueryString
 from policy.lifting import Lifted
+from policy.lineage import CloseOut, agent_and_database
 from policy.model import Violation
 from proxy.config import Statements
 from proxy.effects import AuditEntry
@@ -160,6 +161,26 @@ class Renderer:
 def lost_records(at: float, records: int) -> str:
     """The line that says that ``records`` found no room in the queue before ``at`` and are nowhere."""
     return _encode({"ts": _timestamp(at), "event": "records_lost", "records": records}) + "\n"
+
+
+def closed_line(record: CloseOut) -> str:
+    """The line of a refusal whose repair is over, one way or another; with its line feed."""
+    agent, database = agent_and_database(record.scope)
+    body = {
+        "event": "repair_closed",
+        "ts": _timestamp(record.closed),
+        "lineage": record.lineage,
+        "agent": agent,
+        "database": database,
+        "class": record.statement_class,
+        "rule": record.reasons[0],
+        "reasons": record.reasons,
+        "opened": _timestamp(record.opened),
+        "turns": record.turns,
+        "halt": record.halt,
+        "outcome": record.ending,
+    }
+    return _encode(body) + "\n"
 
 
 class _Cache:

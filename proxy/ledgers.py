@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from policy.ledger import Ledger, LedgerUnavailableError, MemoryLedger
+from policy.ledger import LedgerUnavailableError, MemoryLedger, Store
 from policy.lineage import Again, CloseOut, Considered, NotAnAnswer, Outcome, Repair
 from policy.model import RepairRules
 from policy.repair import Attempt, Finding
@@ -55,7 +55,7 @@ class SharedLedger:
 
     waits = True
 
-    def __init__(self, store: Ledger, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Store, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._name = name
         self._clock = clock
@@ -70,6 +70,19 @@ class SharedLedger:
     @property
     def down(self) -> bool:
         return self._failed is not None
+
+    @property
+    def on_closed(self) -> Callable[[CloseOut], None] | None:
+        """The store's: what this process remembers besides ends nowhere."""
+        return self._store.on_closed
+
+    @on_closed.setter
+    def on_closed(self, told: Callable[[CloseOut], None] | None) -> None:
+        self._store.on_closed = told
+
+    def sweep(self, now: float) -> None:
+        self._own.sweep(now)
+        self._asked(lambda: self._store.sweep(now))
 
     def has_open(self, scope: str) -> bool:
         try:
@@ -217,7 +230,7 @@ def _check_url(url: str) -> None:
         raise ValueError("needs the client library: pip install 'pgturnstile[redis]'")
 
 
-def ledger_of(named: LedgerStore) -> Ledger:
+def ledger_of(named: LedgerStore) -> Store:
     """The ledger that is ``named``. Nothing is connected to yet."""
     store = named.store
     kind, _, rest = store.partition(":")

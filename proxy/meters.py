@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from policy.decision import Allow
+from policy.lineage import CloseOut
+from policy.rules import BY_NAME
 from proxy.audit_line import ConnectionIdentity
 from proxy.config import ANY_AGENT
 from proxy.effects import AuditEntry
@@ -120,6 +122,8 @@ class Meters:
         self.anybody = AgentMeter()
         self.refused: Counter[str] = Counter()
         """Connections refused, by SQLSTATE."""
+        self.repairs: Counter[tuple[str, str]] = Counter()
+        """Refusals whose repair is over, by what refused (a rule, or the class of a SQLSTATE) and outcome."""
         self.backend_failures = 0
         """Connections for which the database server gave no session."""
 
@@ -135,3 +139,8 @@ class Meters:
     def record(self, entry: AuditEntry, identity: ConnectionIdentity) -> None:
         """One decision whose outcome is known."""
         self.agents.get(identity.agent, self.anybody).count(entry)
+
+    def closed(self, record: CloseOut) -> None:
+        """A refusal whose repair is over."""
+        reason = record.reasons[0]
+        self.repairs[reason if reason in BY_NAME else reason[:2], record.ending] += 1

@@ -142,6 +142,14 @@ def _of_gate(meters: Meters) -> Iterator[Metric]:
     ):
         lookups.add_metric([result], count)
     yield lookups
+    repairs = CounterMetricFamily(
+        "pgturnstile_repairs",
+        "Refusals whose repair is over, by the rule that refused, or by PostgreSQL's class of SQLSTATE.",
+        labels=["rule", "outcome"],
+    )
+    for (rule, outcome), count in sorted(meters.repairs.items()):
+        repairs.add_metric([rule, outcome], count)
+    yield repairs
     for name, text, histogram in (
         ("pgturnstile_gate_seconds", "Parsing a text and holding it against every rule.", gate.judged_s),
         ("pgturnstile_explain_seconds", "From asking EXPLAIN to its answer.", gate.explain_s),

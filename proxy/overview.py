@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from policy.lineage import CloseOut
 from proxy.admin import AdminPort, Pages
 from proxy.audit import Audit
 from proxy.audit_line import ConnectionIdentity
@@ -16,14 +17,14 @@ from proxy.health import Facts, Health, LastReload
 from proxy.meters import Meters
 from proxy.metrics import CONTENT_TYPE, Gauges, Page
 from proxy.recent import Recent
-from proxy.relay import AuditSink
-from proxy.server import Server
+from proxy.server import Server, Sink
 
 
 class Observed:
     """A sink that counts and remembers what it hands on."""
 
-    def __init__(self, sink: AuditSink, meters: Meters, recent: Recent) -> None:
+    def __init__(self, sink: Sink, meters: Meters, recent: Recent) -> None:
+        self._sink, self._meters = sink, meters
         self._hand_on = sink.record
         self._count = meters.record
         self._remember = recent.record
@@ -33,6 +34,10 @@ class Observed:
         self._remember(entry, identity)
         self._hand_on(entry, identity)
 
+    def closed(self, record: CloseOut) -> None:
+        self._meters.closed(record)
+        self._sink.closed(record)
+
 
 class Overview:
     """What is made for an admin port: ``meters`` and ``sink`` go to the server, then ``port`` shows both.
@@ -40,12 +45,12 @@ class Overview:
     ``audit`` None where no file is kept.
     """
 
-    def __init__(self, admin: Admin, sink: AuditSink, audit: Audit | None, statements: Statements) -> None:
+    def __init__(self, admin: Admin, sink: Sink, audit: Audit | None, statements: Statements) -> None:
         self.meters = Meters()
         self._admin = admin
         self._audit = audit
         self._recent = Recent(statements)
-        self.sink: AuditSink = Observed(sink, self.meters, self._recent)
+        self.sink: Sink = Observed(sink, self.meters, self._recent)
 
     def port(self, server: Server, last_reload: Callable[[], LastReload | None]) -> AdminPort:
         """The port, not listening yet."""

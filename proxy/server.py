@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import structlog
 
-from policy.ledger import Ledger, MemoryLedger
+from policy.ledger import Ledger, LedgerUnavailableError, MemoryLedger, Store
+from policy.lineage import CloseOut
 from policy.model import Policy, RepairScope
 from proxy import handshake, renewal, tls
 from proxy.agents import AgentConfig
@@ -47,6 +48,8 @@ _SPARE_SOCKETS: Final = 64
 """Accepted beyond ``limits.connections``: for cancel requests, and to refuse the rest in words."""
 _STORES: Final = 8
 """Connections that may wait for the store of repairs at a time."""
+_SWEEP_S: Final = 15.0
+"""How often lineages are looked for whose window is over, in seconds."""
 _FIRST_CATALOG_S: Final = 8.0
 """The longest that a handshake waits for the first reading of a catalog."""
 _LAST_WORDS_S: Final = 2.0
@@ -55,22 +58,33 @@ _LAST_WORDS_S: Final = 2.0
 log = structlog.get_logger("pgturnstile.server")
 
 
+class Sink(AuditSink, Protocol):
+    """Where a server's records go."""
+
+    def closed(self, record: CloseOut) -> None:
+        """Take the record of a refusal whose repair is over; never raises."""
+        ...
+
+
 class NoAudit:
     """The sink of a server that keeps no records."""
 
     def record(self, entry: object, identity: object) -> None:
         pass
 
+    def closed(self, record: object) -> None:
+        pass
+
 
 class Server:
     """One listener and its connections. ``start``, then ``drain`` or ``stop``; ``config`` may be replaced."""
 
-    def __init__(self, config: Config, audit: AuditSink | None = None, meters: Meters | None = None) -> None:
-        self._audit: AuditSink = audit or NoAudit()
+    def __init__(self, config: Config, audit: Sink | None = None, meters: Meters | None = None) -> None:
+        self._audit: Sink = audit or NoAudit()
         self._meters = Meters() if meters is None else meters
         self._cancels = CancelRegistry()
         self._logins = Logins()
-        self._own_ledger = MemoryLedger()
+        self._own_ledger: Store = MemoryLedger()
         self._store, self._ledger = LedgerStore(), ledger_of(LedgerStore())
         """Outlives every reload that names the same store: turns that are spent stay so."""
         self._live: dict[Relay, _Live] = {}
@@ -84,6 +98,8 @@ class Server:
         self._judges = Judges(config.limits.judge_timeout_ms / 1000)
         self._stores = ThreadPoolExecutor(_STORES, thread_name_prefix="ledger")
         self._listener: asyncio.Server | None = None
+        self._repair_closed: Callable[[CloseOut], None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
         self._catalogs = Catalogs()
         self._terms = _Terms.of(config)
         self.replace_config(config)
@@ -120,7 +136,9 @@ class Server:
         """
         self._terms = self._terms.replaced_by(renewal.keep_unchanged(self._terms.config, config))
         if self._terms.config.ledger != self._store:
+            _forget_own(self._ledger)
             self._store, self._ledger = self._terms.config.ledger, ledger_of(self._terms.config.ledger)
+            self._tell_of_endings()
         self._meters.know(config.agents)
         self._judges.seconds = config.limits.judge_timeout_ms / 1000
         self._logins.allow(max(_connections_of(agent, config) for agent in config.agents.values()))
@@ -147,6 +165,9 @@ class Server:
         """
         listen = self._terms.config.listen
         loop = asyncio.get_running_loop()
+        self._repair_closed = functools.partial(_put_off, loop, self._audit.closed)
+        self._tell_of_endings()
+        self._sweeping = loop.create_task(self._sweep())
         if listening is None:
             self._listener = await loop.create_server(
                 lambda: _Accepted(self._accept), listen.host, listen.port, backlog=_BACKLOG
@@ -176,6 +197,12 @@ class Server:
             relay.abort()
         await self._catalogs.close()
         self._judges.close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for ledger in (self._own_ledger, self._ledger):
+            _forget_own(ledger)
+        # Their records were put off to the loop's next turn.
+        await asyncio.sleep(0)
         # What a store is still to be told, it is told.
         self._stores.shutdown(wait=False)
 
@@ -188,6 +215,26 @@ class Server:
         if reason is not None:
             for relay in list(self._live):
                 relay.drain(Parting(reason, "58030", at_once=True))
+
+    def _tell_of_endings(self) -> None:
+        """Have the ledgers say how lineages ended. Before ``start`` there are none."""
+        self._own_ledger.on_closed = self._ledger.on_closed = self._repair_closed
+
+    async def _sweep(self) -> None:
+        """Find the lineages whose window is over, which nobody may ever ask about again."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            for ledger in (self._own_ledger, self._ledger):
+                try:
+                    if ledger.waits:
+                        await asyncio.get_running_loop().run_in_executor(
+                            self._stores, ledger.sweep, time.time()
+                        )
+                    else:
+                        ledger.sweep(time.time())
+                except LedgerUnavailableError as error:
+                    # Whoever stands before the store says so in the log; what is over waits.
+                    log.debug("lineages not swept", reason=str(error))
 
     def _refuse_new(self) -> None:
         self._draining = True
@@ -411,6 +458,21 @@ class Server:
         self._sockets -= 1
         if not self._sockets:
             self._quiet.set()
+
+
+def _put_off(loop: asyncio.AbstractEventLoop, sink: Callable[[CloseOut], None], record: CloseOut) -> None:
+    """Hand ``record`` to a sink that is for the event loop's thread, from any thread."""
+    try:
+        loop.call_soon_threadsafe(sink, record)
+    except RuntimeError:
+        # A store was told after the loop had ended: the log is all that is left.
+        log.error("repair closed after the end", lineage=record.lineage, outcome=record.ending)
+
+
+def _forget_own(ledger: Store) -> None:
+    """End what only this process knows of."""
+    if isinstance(ledger, MemoryLedger):
+        ledger.forget(time.time())
 
 
 def _connections_of(agent: AgentConfig, config: Config) -> int:

@@ -17,6 +17,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -26,13 +27,15 @@ import yaml
 
 from policy import loader, rules
 from policy.decision import Reject, Situation, decide
+from policy.lineage import CloseOut, Ending, scope_key
 from policy.loader import load
-from policy.model import Policy
+from policy.model import Policy, RepairRules, StatementClass
 from policy.names import PathNames
 from policy.parse import parse
 from policy.trial import run_tests
 from proxy import cli, config
 from proxy.agents import Auth
+from proxy.audit_line import closed_line
 from proxy.commands import rules as rule_pages
 from proxy.config import read_config
 from proxy.demo import PASSWORDS
@@ -70,6 +73,7 @@ KINDS: Final = (
     "java",
     "js node",
     "json audit",
+    "json event",
     "python demo",
     "python repair",
     "sh review",
@@ -383,6 +387,22 @@ def test_commands_shown_are_commands(kind: str) -> None:
         policy = getattr(options, "policy", None)
         if policy is not None:
             assert loader.load_file(ROOT / policy)
+
+
+def test_the_line_of_an_ending_shown_is_one() -> None:
+    shown = json.loads(the("json event").text)
+    record = CloseOut(
+        shown["lineage"],
+        scope_key(RepairRules(), shown["agent"], shown["database"], "", ""),
+        StatementClass(shown["class"]),
+        tuple(shown["reasons"]),
+        shown["turns"],
+        Ending(shown["outcome"]),
+        shown["halt"],
+        datetime.fromisoformat(shown["opened"]).timestamp(),
+        datetime.fromisoformat(shown["ts"]).timestamp(),
+    )
+    assert json.loads(closed_line(record)) == shown
 
 
 def test_the_audit_line_shown_has_the_fields_of_a_real_one(demo: RunningDemo) -> None:

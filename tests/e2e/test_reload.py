@@ -13,6 +13,7 @@ import pytest
 import structlog
 import uvloop
 
+from policy.lineage import CloseOut
 from policy.loader import load
 from policy.model import Access, ClassRow, Limits, Mode, Policy, Verdict
 from policy.model import StatementClass as C
@@ -51,10 +52,14 @@ BOTH = policy("public.orders, public.customers")
 class Records:
     def __init__(self) -> None:
         self.taken: list[tuple[AuditEntry, ConnectionIdentity]] = []
+        self.endings: list[CloseOut] = []
         self.log: Sequence[Mapping[str, Any]] = ()
 
     def record(self, entry: AuditEntry, identity: ConnectionIdentity) -> None:
         self.taken.append((entry, identity))
+
+    def closed(self, record: CloseOut) -> None:
+        self.endings.append(record)
 
     def told(self, sql: str) -> list[tuple[str, str]]:
         """By which policy each such statement was decided, and with what outcome."""

@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 import uvloop
 
+from policy.lineage import CloseOut
 from policy.model import Access, ClassRow, FunctionRules, Limits, Pattern, Policy, RelationRules, Verdict
 from policy.model import StatementClass as C
 from proxy import handshake
@@ -49,9 +50,13 @@ def config_for(database: Database, *, port: int | None = None, **limits: int) ->
 class Records:
     def __init__(self) -> None:
         self.taken: list[tuple[AuditEntry, ConnectionIdentity]] = []
+        self.endings: list[CloseOut] = []
 
     def record(self, entry: AuditEntry, identity: ConnectionIdentity) -> None:
         self.taken.append((entry, identity))
+
+    def closed(self, record: CloseOut) -> None:
+        self.endings.append(record)
 
 
 def serving(

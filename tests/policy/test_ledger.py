@@ -19,7 +19,9 @@ from policy.ledger_sqlite import SqliteLedger
 from policy.likeness import recognisable
 from policy.lineage import (
     Again,
+    CloseOut,
     Considered,
+    Ending,
     Halted,
     Lineage,
     NotAnAnswer,
@@ -131,7 +133,7 @@ def test_a_repair_that_passes_leaves_nothing_open(talk: Talk) -> None:
     assert record is not None
     assert (record.halt, record.turns, record.reasons) == (None, 1, ("42703",))
     assert record.statement_class is StatementClass.UPDATE
-    assert record.sandbox_error is None
+    assert (record.ending, record.scope) == (Ending.REPAIRED, talk.scope)
     assert not talk.ledger.has_open("agent")
     assert talk.passes("UPDATE inventory SET on_hand = 3 WHERE product_id = 2 AND warehouse = 'leeds'")
 
@@ -225,6 +227,106 @@ def test_as_many_turns_as_the_policy_grants(ledger: Book, turns: int) -> None:
         assert (record is None) is (left > 0)
         assert record is None or record.turns == turns
     assert talk.halt(MENDED) is (Halt.REPAIR_BUDGET_EXHAUSTED if turns else None)
+
+
+class Endings:
+    """What a ledger says of lineages that ended."""
+
+    def __init__(self, *ledgers: Book) -> None:
+        self.told: list[CloseOut] = []
+        for ledger in ledgers:
+            ledger.on_closed = self.told.append
+
+    @property
+    def of_each(self) -> list[tuple[Ending, Halt | None, int]]:
+        return [(each.ending, each.halt, each.turns) for each in self.told]
+
+
+@pytest.mark.parametrize(
+    ("second", "outcome", "told"),
+    [
+        (MENDED, Outcome.PASSED, (Ending.REPAIRED, None, 1)),
+        (MENDED, Outcome.FAILED, (Ending.HALTED, Halt.REPAIR_BUDGET_EXHAUSTED, 1)),
+        (MENDED, Outcome.REJECTED, (Ending.HALTED, Halt.REPAIR_BUDGET_EXHAUSTED, 1)),
+        (MENDED, Outcome.NOT_TRIED, (Ending.ABANDONED, None, 0)),
+        (MENDED.replace("= 5", "> 5"), None, (Ending.HALTED, Halt.PREDICATE_WEAKENED, 1)),
+        (UPDATE, None, (Ending.HALTED, Halt.UNCHANGED, 1)),
+        (None, None, (Ending.ABANDONED, None, 0)),
+    ],
+)
+def test_how_a_lineage_ended_is_told_once(
+    ledger: Book, second: str | None, outcome: Outcome | None, told: tuple[Ending, Halt | None, int]
+) -> None:
+    talk, endings = Talk(ledger), Endings(ledger)
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    assert endings.told == []
+    if second is not None:
+        considered = talk.say(second)
+        if outcome is not None:
+            assert isinstance(considered, Repair)
+            ledger.settled(considered, outcome, talk.now)
+            ledger.settled(considered, outcome, talk.now)
+    talk.say(MENDED.replace("= 5", "> 5") if told[0] is Ending.HALTED else "SELECT 1 FROM orders")
+    for _ in range(2):
+        ledger.sweep(talk.now + RULES.window_s + 1)
+    assert endings.of_each == [told]
+    assert (endings.told[0].reasons, endings.told[0].opened) == (("42703",), 1_000.0)
+    assert not ledger.has_open("agent")
+
+
+def test_a_window_that_is_over_is_found_at_the_next_look(ledger: Book) -> None:
+    talk, endings = Talk(ledger), Endings(ledger)
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    ledger.sweep(talk.now + RULES.window_s - 1)
+    assert endings.told == []
+    talk.now += RULES.window_s
+    assert talk.passes(MENDED)
+    assert endings.of_each == [(Ending.ABANDONED, None, 0)]
+    ledger.sweep(talk.now)
+    assert len(endings.told) == 1
+
+
+def test_a_repair_that_ends_after_its_window_was_given_up_before(ledger: Book) -> None:
+    talk, endings = Talk(ledger), Endings(ledger)
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    repair = talk.repair(MENDED)
+    talk.now += RULES.window_s
+    assert ledger.settled(repair, Outcome.PASSED, talk.now) is None
+    assert endings.of_each == [(Ending.ABANDONED, None, 1)]
+
+
+def test_what_gives_way_to_later_refusals_is_told(ledger: Book) -> None:
+    talk, endings = Talk(ledger), Endings(ledger)
+    for number in range(MAX_LINEAGES + 2):
+        talk.refuse(f"UPDATE inventory SET onhand = 1 WHERE product_id = {number}", "onhand", ("on_hand",))
+        talk.now += 1
+    assert endings.of_each == [(Ending.SUPERSEDED, None, 0)] * 2
+    assert [each.opened for each in endings.told] == [1_000.0, 1_001.0]
+
+
+def test_no_turn_comes_back_to_what_another_answer_has_ended(ledger: Book) -> None:
+    talk, endings = Talk(ledger, rules=RepairRules(turns=2)), Endings(ledger)
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    repair = talk.repair(MENDED)
+    assert talk.halt(MENDED.replace("= 5", "> 5")) is Halt.PREDICATE_WEAKENED
+    ledger.settled(repair, Outcome.NOT_TRIED, talk.now)
+    assert talk.halt(MENDED) is Halt.REPAIR_BUDGET_EXHAUSTED
+    assert endings.of_each == [(Ending.HALTED, Halt.PREDICATE_WEAKENED, 2)]
+
+
+def test_of_a_refusal_that_grants_no_turn_only_a_halt_is_told(ledger: Book) -> None:
+    insert = "INSERT INTO shipments (order_id, carrier) VALUES (21, 'express')"
+    full = "INSERT INTO shipments (order_id, carrier, code) VALUES (21, 'express', {})"
+    finding = found("insert-missing-not-null", ("code",))
+    talk, endings = Talk(ledger), Endings(ledger)
+    ledger.open("agent", HOME, made(insert), finding, now=talk.now, rules=RULES, watch=True)
+    ledger.sweep(talk.now + RULES.window_s)
+    assert endings.told == []
+    ledger.open("agent", HOME, made(insert), finding, now=talk.now, rules=RULES, watch=True)
+    for _ in range(2):
+        assert talk.halt(full.format("'unknown'")) is Halt.DUMMY_LITERAL
+    ledger.sweep(talk.now + RULES.window_s)
+    assert endings.of_each == [(Ending.HALTED, Halt.DUMMY_LITERAL, 0)]
 
 
 def test_a_second_turn_is_compared_with_the_first_repair(ledger: Book) -> None:

@@ -35,6 +35,10 @@ class Store(Book):
         self._ask()
         return self.memory.has_open(scope)
 
+    def sweep(self, now: float) -> None:
+        self._ask()
+        self.memory.sweep(now)
+
     def _change(self, scope: str, now: float, change: Callable[[Lineages], T]) -> T:
         self._ask()
         return self.memory._change(scope, now, change)

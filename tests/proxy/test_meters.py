@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from policy.decision import Allow, Decision, Reject
 from policy.facts import QueryString
+from policy.lineage import CloseOut, Ending
 from policy.model import RepairTerms, StatementClass, Violation
 from proxy.audit_line import ConnectionIdentity
 from proxy.config import Statements
@@ -73,6 +75,19 @@ def test_a_record_counts_once(made: AuditEntry, sample: str) -> None:
     meters.know(["analyst", "*"])
     meters.record(made, WHO)
     assert page(meters)[f"pgturnstile_{sample}"] == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "rule"), [("unknown-column", "unknown-column"), ("23514", "23"), ("no-rule-of-ours", "no")]
+)
+def test_repairs_count_by_what_refused_and_how_they_ended(reason: str, rule: str) -> None:
+    meters = Meters()
+    first = CloseOut("1", "agent", StatementClass.UPDATE, (reason, "b"), 1, Ending.REPAIRED, None, 0.0, 1.0)
+    for ending in (Ending.REPAIRED, Ending.ABANDONED, Ending.ABANDONED):
+        meters.closed(replace(first, ending=ending))
+    samples = page(meters)
+    assert samples[f'pgturnstile_repairs_total{{outcome="repaired",rule="{rule}"}}'] == 1
+    assert samples[f'pgturnstile_repairs_total{{outcome="abandoned",rule="{rule}"}}'] == 2
 
 
 def test_what_the_gate_refuses_is_no_error_of_the_server() -> None:
