@@ -242,7 +242,7 @@ class Values:
             if (constant is not None and "sval" in constant) or "ParamRef" in node:
                 at = (node.get("A_Const") or node["ParamRef"])["location"]
                 span = at, self._edits.end_of_token(at)
-                return self._looked_up(node, TYPES[reg], span, span, tail="")
+                return self._looked_up(node, TYPES[reg], span, span, tail=_tail(reg, Wanted.NUMBER))
         return self._value(node, Wanted.NUMBER)
 
     def _case(self, fields: Fields, wanted: Wanted, _label: str) -> Node:
@@ -580,7 +580,8 @@ def _bare(name: str) -> str:
 
 def _tail(reg: str, wanted: Wanted) -> str:
     if wanted is Wanted.NUMBER:
-        return ""
+        # In brackets alone, as in IN (…), a sub-select would be read as one of many rows.
+        return "::pg_catalog.oid"
     return f"::pg_catalog.{reg}" + (_TEXT if wanted is Wanted.TEXT else "")
 
 

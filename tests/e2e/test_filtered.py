@@ -227,6 +227,9 @@ LOOK_UPS = (
     "SELECT DISTINCT indrelid::regclass FROM pg_index WHERE indrelid = 'bills'::regclass",
     "SELECT id FROM reporting.watched",
     "SELECT amname, amhandler FROM pg_am ORDER BY 1",
+    "SELECT relname FROM pg_class WHERE oid IN ('clients'::regclass)",
+    "SELECT conname FROM pg_constraint WHERE conrelid NOT IN ('clients'::regclass) AND contype = 'f'",
+    "SELECT typinput IN ('int4in'::regproc) FROM pg_type WHERE typname = 'int4'",
     "SELECT c.relname, a.amname FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE relname = 'clients'",
     "SELECT * FROM pg_am ORDER BY 1",
     "SELECT a.aggfnoid, p.proname, aggtransfn FROM pg_aggregate a JOIN pg_proc p ON p.oid = a.aggfnoid "
