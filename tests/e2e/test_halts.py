@@ -1,0 +1,128 @@
+"""Each halt that a rejection can name, over both protocols: what the agent reads, what the database keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+from psycopg import pq
+
+from policy.model import Halt
+from tests.e2e.test_repairs import REPAIRING, Agent, both, told
+from tests.support.postgres import Server
+from tests.support.proxy import RunningProxy, run_proxy
+
+HALTING = (
+    REPAIRING.replace("name: repairing", "name: halting")
+    .replace("select: allow", "select: {decide: allow, repair: once}")
+    .replace(
+        "lock: allow}",
+        "lock: allow,\n  ddl: {decide: reject, needs: approval},\n"
+        "  maintenance: {decide: reject, needs: runbook}}",
+    )
+    + "rules: {unbounded-join: reject}\ncost: {max_rows: 20000}\n"
+)
+
+STOCK = "UPDATE products SET stok = 5 WHERE id = 3 AND sku = 'TEA-003'"
+ITEMS = "SELECT o.id, i.quantity FROM orders o JOIN order_items i ON i.order_id = o.id"
+BOUGHT = "SELECT o.id, o.status, c.name FROM orders o JOIN customers c ON c.id = o.customer_id"
+OPEN = "WHERE o.status <> 'open' AND c.city <> 'York' AND o.id > 5 LIMIT 1000000"
+WELCOMED = "INSERT INTO customers (name, email) VALUES ('Ann', 'ann@example.org')"
+
+
+class Row(NamedTuple):
+    """``first`` is refused, ``second`` halted; ``rule`` and ``sqlstate`` are of the second refusal."""
+
+    halt: Halt
+    first: str | None
+    second: str
+    rule: str = "repair-halted"
+    sqlstate: str = "53400"
+
+
+ROWS = (
+    Row(Halt.CLASS_NOT_REPAIRABLE, None, "DELETE FROM orders", "delete-without-where", "42501"),
+    Row(Halt.APPROVAL_REQUIRED, None, "DROP TABLE orders", "class-not-allowed", "42501"),
+    Row(Halt.RUNBOOK_REQUIRED, None, "VACUUM orders", "class-not-allowed", "42501"),
+    Row(Halt.UNCHANGED, STOCK, STOCK),
+    Row(Halt.UNCHANGED, STOCK, STOCK.lower().replace("'tea-003'", "'TEA-003'") + " -- again"),
+    Row(Halt.CLASS_CHANGED, STOCK, "DELETE FROM products WHERE id = 3 AND sku = 'TEA-003'"),
+    Row(
+        Halt.REPAIR_BUDGET_EXHAUSTED,
+        STOCK,
+        "UPDATE products SET stokk = 5 WHERE id = 3 AND sku = 'TEA-003'",
+        "unknown-column",
+        "42703",
+    ),
+    Row(Halt.PREDICATE_REMOVED, STOCK, "UPDATE products SET stock = 5 WHERE id = 3"),
+    Row(Halt.PREDICATE_WEAKENED, STOCK, "UPDATE products SET stock = 5 WHERE id = 3 AND sku LIKE 'TEA%'"),
+    Row(Halt.TAUTOLOGY, STOCK, "UPDATE products SET stock = 5 WHERE true"),
+    Row(
+        Halt.RELATIONS_CHANGED,
+        "UPDATE products p SET stok = 5 FROM order_items i WHERE i.product_id = p.id AND p.id = 3",
+        "UPDATE products p SET stock = 5 WHERE p.id = 3",
+    ),
+    Row(Halt.RELATIONS_CHANGED, "DELETE FROM ordrs WHERE id = 3", "DELETE FROM customers WHERE id = 3"),
+    Row(
+        Halt.RELATIONS_CHANGED,
+        f"{BOUGHT} JOIN order_items i ON i.quantity > 0 {OPEN}",
+        f"{BOUGHT} {OPEN}",
+    ),
+    Row(Halt.DISTINCT_FOR_LIMIT, ITEMS, ITEMS.replace("SELECT", "SELECT DISTINCT")),
+    Row(
+        Halt.DUMMY_LITERAL,
+        WELCOMED,
+        "INSERT INTO customers (name, email, city) VALUES ('Ann', 'ann@example.org', 'unknown')",
+        "dummy-literal",
+    ),
+)
+COUNTED = ("orders", "order_items", "products", "customers")
+
+
+@pytest.fixture(scope="module")
+def proxy(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
+    folder = tmp_path_factory.mktemp("halts")
+    with postgres.database() as database, run_proxy(database, folder, {"halting": HALTING}) as running:
+        yield running
+
+
+@pytest.fixture
+def agent(proxy: RunningProxy) -> Iterator[Agent]:
+    agent = Agent(proxy, name="halting")
+    yield agent
+    agent.close()
+
+
+def kept(proxy: RunningProxy) -> list[object]:
+    return [
+        proxy.database.execute(f"SELECT md5(string_agg(t::text, ',' ORDER BY t::text)) FROM {name} t")
+        for name in COUNTED
+    ]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.halt)
+@pytest.mark.parametrize("within", [False, True], ids=["idle", "transaction"])
+@both
+def test_each_halt_says_what_it_is_and_changes_nothing(
+    proxy: RunningProxy, agent: Agent, row: Row, within: bool, extended: bool
+) -> None:
+    before = kept(proxy)
+    if row.first is not None:
+        opened = told(agent.send(row.first, extended))
+        assert opened["decision"] == "reject"
+        # What lacks a value is only watched for: no repair is offered.
+        assert opened["repair"]["allowed"] is (row.halt is not Halt.DUMMY_LITERAL)
+    if within:
+        agent.send("BEGIN", extended)
+    refused = told(agent.send(row.second, extended))
+    assert (refused["halt"], refused["rule"], refused["sqlstate"]) == (row.halt, row.rule, row.sqlstate)
+    assert refused["repair"] == {"allowed": False, "turns_left": 0, "keep": None}
+    status = pq.TransactionStatus.INERROR if within else pq.TransactionStatus.IDLE
+    assert agent.pg.transaction_status == status
+    agent.send("ROLLBACK", extended)
+    assert kept(proxy) == before
+
+
+def test_every_halt_has_its_row() -> None:
+    assert {row.halt for row in ROWS} | {Halt.SANDBOX_STALE} == set(Halt)
