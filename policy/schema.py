@@ -45,30 +45,36 @@ _LIKELY: Final = "public.a"
 _NOWHERE: Final = Mark(1, 1)
 _MAPPING: Final = yaml_source.Mapping((), _NOWHERE)
 _SCALAR: Final = Scalar(_LIKELY, _LIKELY, _NOWHERE)
+_NO_LAYERS: Final = Layers(_MAPPING, ("policy.yaml",), ("",))
 _OTHER_KINDS: Final[tuple[Node, ...]] = (_MAPPING, yaml_source.Sequence((), _NOWHERE))
 
 
 def policy_schema() -> dict[str, Any]:
     """The schema of a policy file."""
-    notes = _Notes()
-    _read(notes, {(): _MAPPING})
+    notes = asked(lambda place: loader.read_policy(place, "policy.yaml", _NO_LAYERS))
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A policy of pgturnstile",
-        **notes.schema(()),
+        **notes.schema((), DESCRIPTIONS),
     }
 
 
-def _read(notes: _Notes, kinds: Mapping[_Path, Node]) -> None:
-    """Have the loader read, with ``kinds`` where it looks; again with every kind where else it looked."""
+def asked(read: Callable[[Place], object]) -> Notes:
+    """What ``read`` asks of a file, from its root on."""
+    notes = Notes()
+    _read(read, notes, {(): _MAPPING})
+    return notes
+
+
+def _read(read: Callable[[Place], object], notes: Notes, kinds: Mapping[_Path, Node]) -> None:
+    """Have ``read`` read, with ``kinds`` where it looks; again with every kind where else it looked."""
     looked: list[_Path] = []
-    root = _Asked((), notes, kinds, looked)
-    loader.read_policy(root, "policy.yaml", Layers(_MAPPING, ("policy.yaml",), ("",)))
+    read(_Asked((), notes, kinds, looked))
     for path in dict.fromkeys(looked):
         if path not in kinds and path not in notes.looked:
             notes.looked.add(path)
             for kind in _OTHER_KINDS:
-                _read(notes, {**kinds, path: kind})
+                _read(read, notes, {**kinds, path: kind})
 
 
 def rendered() -> str:
@@ -77,7 +83,7 @@ def rendered() -> str:
 
 
 @dataclass(slots=True)
-class _Notes:
+class Notes:
     """What was asked, by key path."""
 
     scalars: dict[_Path, list[dict[str, Any]]] = field(default_factory=dict)
@@ -92,24 +98,27 @@ class _Notes:
         if schema not in known:
             known.append(schema)
 
-    def schema(self, path: _Path) -> dict[str, Any]:
+    def schema(self, path: _Path, descriptions: Mapping[str, str]) -> dict[str, Any]:
+        """The JSON Schema of what stands at ``path``, with the sentences that ``descriptions`` has of it."""
         options = [*self.scalars.get(path, ())]
         if path in self.objects:
-            options.append(self._object(path))
+            options.append(self._object(path, descriptions))
         if path in self.maps:
-            options.append({"type": "object", "additionalProperties": self.schema((*path, _ANY_KEY))})
+            options.append(
+                {"type": "object", "additionalProperties": self.schema((*path, _ANY_KEY), descriptions)}
+            )
         if path in self.lists:
-            options.append({"type": "array", "items": self.schema((*path, _ITEM))})
+            options.append({"type": "array", "items": self.schema((*path, _ITEM), descriptions)})
         # A key that nothing reads, a comment of the DBA's, may hold anything.
         schema = dict(options[0]) if len(options) == 1 else {"anyOf": options} if options else {}
-        described = DESCRIPTIONS.get(".".join(path))
+        described = descriptions.get(".".join(path))
         head = {"description": described} if described else {}
         default = {"default": self.defaults[path]} if path in self.defaults else {}
         return {**head, **schema, **default}
 
-    def _object(self, path: _Path) -> dict[str, Any]:
+    def _object(self, path: _Path, descriptions: Mapping[str, str]) -> dict[str, Any]:
         known, required, unless = self.objects[path]
-        properties = {key: self.schema((*path, key)) for key in known}
+        properties = {key: self.schema((*path, key), descriptions) for key in known}
         for key in required:
             properties[key].pop("default", None)
         schema = {"type": "object", "additionalProperties": False, "properties": properties}
@@ -124,11 +133,11 @@ class _Asked(Place):
     __slots__ = ("keys", "kinds", "looked", "notes")
 
     keys: _Path
-    notes: _Notes
+    notes: Notes
     kinds: Mapping[_Path, Node]
     looked: list[_Path]
 
-    def __init__(self, keys: _Path, notes: _Notes, kinds: Mapping[_Path, Node], looked: list[_Path]) -> None:
+    def __init__(self, keys: _Path, notes: Notes, kinds: Mapping[_Path, Node], looked: list[_Path]) -> None:
         for name, value in (
             ("path", ".".join(keys)),
             ("report", Report("")),
@@ -168,7 +177,7 @@ class _Asked(Place):
     def entries(self) -> list[KeyedPlace] | None:
         self.notes.maps.add(self.keys)
         # Not one of the keys asked about: the notes are of values.
-        name = _Asked((*self.keys, "the name"), _Notes(), self.kinds, [])
+        name = _Asked((*self.keys, "the name"), Notes(), self.kinds, [])
         return [KeyedPlace(_LIKELY, name, self._at(_ANY_KEY))]
 
     def items(self) -> list[Place]:
@@ -228,11 +237,13 @@ class _AskedFields(Fields):
         return default if value is None else value
 
 
-def _shown_default(default: object, asked: list[dict[str, Any]]) -> str | int | None:
+def _shown_default(default: object, asked: list[dict[str, Any]]) -> str | int | bool | None:
     """``default`` as a file would say it; None where it is no word or number, or would say nothing."""
     pattern = next((schema["pattern"] for schema in asked if "pattern" in schema), None)
     if isinstance(default, StrEnum):
         return default.value
+    if {"type": "boolean"} in asked:
+        return default if isinstance(default, bool) else None
     if type(default) is int and pattern == _quantity(MS_OF_UNIT):
         return shown_ms(default)
     if type(default) is int and pattern == _quantity(BYTES_OF_UNIT):

@@ -202,7 +202,7 @@ def load_config(path: Path, environ: Mapping[str, str] | None = None) -> Config:
 def read_config(text: bytes | str, source: str, folder: Path, environ: Mapping[str, str]) -> Config:
     """``load_config`` of a text; ``folder`` is where relative paths start. Raises ``ConfigError``."""
     document = yaml_source.read(text, source, quotes_lines=False)
-    reading = _Reading(folder, environ)
+    reading = Reading(folder, environ)
     config = reading.config(Place.root(document), source)
     faults = [*document.report.in_order(), *reading.policy_faults()]
     if faults:
@@ -229,7 +229,7 @@ _NO_POLICY = Policy(name="", source="", sha256="")
 """Stands in while faults are collected; a configuration with a fault never leaves this module."""
 
 
-class _Reading:
+class Reading:
     """One reading of one configuration: what its keys refer to, and what was loaded for it so far."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
@@ -279,7 +279,7 @@ class _Reading:
         if _usable(place, "certificate and key cannot be used", lambda: tls.agent_tls(cert, key)):
             at = fields["client_ca"] if client_ca is not None else place
             _usable(at, "cannot be used", lambda: tls.agent_tls(cert, key, client_ca))
-        return ListenTls(cert, key, fields.get("required", Place.boolean, True), client_ca)
+        return ListenTls(cert, key, fields.get("required", lambda p: p.boolean(), True), client_ca)
 
     def _backend(self, place: Place) -> Backend:
         fields = place.fields(("host", "port", "tls"))
@@ -360,11 +360,12 @@ class _Reading:
         fields = place.fields(readers, refused=_SECRET_KEYS)
         if not isinstance(place.node, yaml_source.Mapping):
             return None
+        given = [reader(fields[key]) for key, reader in readers.items() if key in fields]
         if len(place.node.entries) != 1:
             *first, last = readers
             place.fault(f"expected exactly one of {', '.join(first)} and {last}")
             return None
-        return next((reader(fields[key]) for key, reader in readers.items() if key in fields), None)
+        return next(iter(given), None)
 
     def _derived(self, place: Place, name: str) -> ScramAuth | None:
         password = self._from_environment(place)
@@ -378,7 +379,10 @@ class _Reading:
         fields = place.fields(("cn", "san"))
         if not self._asks_certificates:
             place.fault("no agent is asked for a certificate: listen.tls.client_ca is missing")
-        common, alternative = fields.maybe("cn", Place.string), fields.maybe("san", Place.string)
+        common, alternative = (
+            fields.maybe("cn", lambda p: p.string()),
+            fields.maybe("san", lambda p: p.string()),
+        )
         if isinstance(place.node, yaml_source.Mapping) and len(place.node.entries) != 1:
             place.fault("expected exactly one of cn and san")
             return None

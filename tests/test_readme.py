@@ -33,7 +33,7 @@ from policy.model import Policy, RepairRules, StatementClass
 from policy.names import PathNames
 from policy.parse import parse
 from policy.trial import run_tests
-from proxy import cli, config
+from proxy import cli, config, config_reference
 from proxy.agents import Auth
 from proxy.audit_line import closed_line
 from proxy.commands import rules as rule_pages
@@ -320,6 +320,13 @@ def test_the_rule_table_is_that_of_the_pages() -> None:
 
 
 # --- running it ---
+
+
+def test_every_key_of_the_configuration_is_in_the_table() -> None:
+    shown = re.search(r"<!-- configuration: [^\n]* -->\n(.*?)\n?<!-- /configuration -->", README, re.DOTALL)
+    assert shown is not None
+    assert shown[1].strip() == config_reference.table(), f"it should read:\n{config_reference.table()}"
+    assert len(config_reference.MEANING) == config_reference.table().count("\n") - 1
 
 
 def environment_of(text: str) -> dict[str, str]:
