@@ -103,7 +103,7 @@ MEANING: Final[Mapping[str, str]] = MappingProxyType(
         "audit.fsync": "when lines are forced to the disk",
         "admin.host": "of the admin port, which is off without `admin`; default: 127.0.0.1",
         "admin.port": "of the admin port",
-        "admin.token_env": "the variable that holds its token, which another address than this machine's needs",
+        "admin.token_env": "the variable that holds its token; needed off this machine",
         "control": "the Unix socket that `reload` asks by; default: none",
         "ledger.store": "of repairs: `memory`, `sqlite:PATH`, `redis://…` or `rediss://…`",
         "ledger.password_env": "the variable that holds the store's password",
