@@ -471,7 +471,7 @@ def test_the_audit_has_one_line_for_a_statement_that_went_over(
         return [
             (line["decision"], line["rule"], line["outcome"]["sqlstate"], line["outcome"]["command_tag"])
             for line in lines
-            if line["statement"] == sql
+            if line.get("statement") == sql
         ]
 
     assert told(long) == [("reject", RESULT, "57014", None)]

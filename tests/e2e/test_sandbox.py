@@ -114,8 +114,9 @@ class Agent:
         path = self._proxy.folder / "audit.jsonl"
 
         def lines() -> list[dict[str, Any]]:
-            read = [json.loads(line) for line in path.read_text().splitlines()]
-            return [each for each in read if (each["agent"], each["statement"]) == (self.name, sql)]
+            # Whole lines alone: the writer may be at work on the next. A repair's end is no statement's line.
+            read = [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
+            return [each for each in read if (each["agent"], each.get("statement")) == (self.name, sql)]
 
         wait_for(lambda: bool(lines()))
         return lines()[-1]
