@@ -16,7 +16,7 @@ from policy.decision import Allow, Reject
 from policy.names import PathNames
 from proxy import judge, judges
 from proxy.gate import Gate
-from proxy.judge import Asked, Shared
+from proxy.judge import TIRED_KIB, Asked, Shared
 from proxy.judges import LARGE, PROCESSES, Judges
 from proxy.ruling import Ruling
 from tests.policy.rules.schema import CATALOG, WRITER, names
@@ -114,6 +114,16 @@ def test_a_small_text_needs_no_process() -> None:
     async def scenario(bench: Judges) -> None:
         assert (await bench.rule(gate(), b"SELECT 1", names("public"))).allowed
         assert not bench.workers
+
+    play(scenario)
+
+
+def test_what_the_parent_holds_does_not_tire_a_worker() -> None:
+    async def scenario(bench: Judges) -> None:
+        ballast = bytearray(2 * TIRED_KIB * 1024)
+        ballast[::4096] = b"x" * len(ballast[::4096])
+        await bench.rule(gate(), ("SELECT 1" + PAD).encode(), names("public"))
+        assert len(bench.workers) == 1
 
     play(scenario)
 
