@@ -198,7 +198,7 @@ def null_only_for_null(node: Node) -> bool:
     return parts is not None and all(null_only_for_null(part) for part in parts)
 
 
-def _none(fields: Mapping[str, Any]) -> None:  # noqa: ARG001
+def _none(fields: Mapping[str, Any]) -> None:  # noqa: ARG001 - one of a table
     return None
 
 

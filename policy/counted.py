@@ -98,7 +98,7 @@ def count_of(facts: Facts, limit: int, names: Names, catalog: CountCatalog) -> C
     typed = {n: spelt for n, spelt in _assigned(statement, target) if n not in compared}
     items = ", ".join(f"${n}::{spelt}" for n, spelt in sorted(typed.items())) or "1"
     return Count(
-        f"SELECT pg_catalog.count(*) FROM (SELECT {items} FROM {_spelt(statement['relation'])} "  # noqa: S608
+        f"SELECT pg_catalog.count(*) FROM (SELECT {items} FROM {_spelt(statement['relation'])} "  # noqa: S608 - quoted
         f"WHERE {text} LIMIT {limit + 1}) AS counted",
         frozenset(_parameters(statement)) - compared - typed.keys(),
     )

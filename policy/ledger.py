@@ -264,7 +264,7 @@ class MemoryLedger(Book):
         left = [each for lineages in scopes.values() for each in lineages.values()]
         self._report(record for each in left for record in _known(ended(each, Ending.ABANDONED, now)))
 
-    def _change(self, scope: str, now: float, change: Callable[[Lineages], T]) -> T:  # noqa: ARG002
+    def _change(self, scope: str, now: float, change: Callable[[Lineages], T]) -> T:  # noqa: ARG002 - the seam's
         with self._lock:
             lineages = dict(self._scopes.get(scope, {}))
             result = change(lineages)

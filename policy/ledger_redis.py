@@ -50,8 +50,8 @@ class RedisLedger(Book):
 
     def __init__(self, url: str, password: str | None = None) -> None:
         import redis  # noqa: PLC0415 - an extra: see above
-        from redis.backoff import NoBackoff  # noqa: PLC0415
-        from redis.retry import Retry  # noqa: PLC0415
+        from redis.backoff import NoBackoff  # noqa: PLC0415 - as redis
+        from redis.retry import Retry  # noqa: PLC0415 - as redis
 
         self._errors: tuple[type[Exception], ...] = (redis.RedisError, OSError)
         self._raced = redis.WatchError

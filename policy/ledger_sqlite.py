@@ -73,7 +73,7 @@ class SqliteLedger(Book):
                 self._connection.close()
             self._connection = None
 
-    def _change(self, scope: str, now: float, change: Callable[[Lineages], T]) -> T:  # noqa: ARG002
+    def _change(self, scope: str, now: float, change: Callable[[Lineages], T]) -> T:  # noqa: ARG002 - the seam's
         with self._lock, _unavailable(self._path):
             connection = self._connect()
             with _transaction(connection):

@@ -355,10 +355,10 @@ class _Pgparse:
     def parse_tree(self, data: bytes) -> list[Tree]:
         return self._call(self._module.parse, data)  # type: ignore[no-any-return]
 
-    def deparse(self, data: bytes) -> str | None:  # noqa: ARG002
+    def deparse(self, data: bytes) -> str | None:  # noqa: ARG002 - the seam's
         return None
 
-    def scan(self, data: bytes) -> list[tuple[int, int]]:  # noqa: ARG002
+    def scan(self, data: bytes) -> list[tuple[int, int]]:  # noqa: ARG002 - the seam's
         return []
 
     def fingerprint(self, data: bytes) -> str | None:

@@ -172,7 +172,7 @@ class _Analysis:
 
     # Boolean structure --------------------------------------------------------------------------------------
 
-    def bool_expr(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002
+    def bool_expr(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002 - one of a table
         operator = fields["boolop"]
         if operator == "NOT_EXPR":
             return self.judge(fields["args"][0], not wanted)
@@ -200,7 +200,7 @@ class _Analysis:
                 compared.setdefault(self._key(atom[0]), []).append(atom[1:])
         return any(covers(atoms) for atoms in compared.values())
 
-    def boolean_test(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002
+    def boolean_test(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002 - one of a table
         test, arg = fields["booltesttype"], fields["arg"]
         if not wanted:
             test = _OPPOSITE_TESTS[test]
@@ -214,7 +214,7 @@ class _Analysis:
             self._by_mention(arg) if found is Narrowing.ALWAYS and constant(arg) is None else _opposite(found)
         )
 
-    def null_test(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002
+    def null_test(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002 - one of a table
         return self._is_null(fields["arg"], (fields["nulltesttype"] == "IS_NULL") is wanted)
 
     def _is_null(self, arg: Node, is_null: bool, boolean: bool = False) -> Narrowing:
@@ -254,7 +254,7 @@ class _Analysis:
                 return Narrowing.ALWAYS
         return self._by_mention(node)
 
-    def coalesce(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002
+    def coalesce(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002 - one of a table
         """Its first argument that is not null: what stands behind matters for rows where that is null."""
         for arg in fields["args"]:
             if not self._always_null(arg):

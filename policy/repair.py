@@ -259,7 +259,7 @@ def _all_forms(made: Attempt) -> Iterator[Form]:
     return subforms(made.levels)
 
 
-def _class_changed(first: Attempt, finding: Finding, second: Attempt) -> Halt | None:  # noqa: ARG001
+def _class_changed(first: Attempt, finding: Finding, second: Attempt) -> Halt | None:  # noqa: ARG001 - one of a table
     # An INSERT that now updates on conflict, a SELECT that now locks or deletes in a CTE.
     more = second.classes - first.classes
     changed = second.statement_class is not first.statement_class or more & WRITES

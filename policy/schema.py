@@ -168,7 +168,7 @@ class _Asked(Place):
         required: Iterable[str] = (),
         unless: str | None = None,
         refused: Mapping[str, str] | None = None,  # noqa: ARG002 - the signature of Place
-        kind: str = "key",  # noqa: ARG002
+        kind: str = "key",  # noqa: ARG002 - Place's signature
     ) -> Fields:
         known = tuple(known)
         self.notes.objects[self.keys] = (known, tuple(required), unless)
@@ -195,7 +195,7 @@ class _Asked(Place):
     def word(self, kind: type[E]) -> E | None:
         return self.choice({member.value: member for member in kind})
 
-    def choice(self, choices: Mapping[str, T], refused: Mapping[str, str] | None = None) -> T | None:  # noqa: ARG002
+    def choice(self, choices: Mapping[str, T], refused: Mapping[str, str] | None = None) -> T | None:  # noqa: ARG002 - Place's signature
         self.notes.scalar(self.keys, {"type": "string", "enum": list(choices)})
         return None
 
@@ -211,11 +211,11 @@ class _Asked(Place):
         self.notes.scalar(self.keys, {"type": "number", "minimum": least, "maximum": most})
         return None
 
-    def duration_ms(self, least: int = 0, most: int = 0) -> int | None:  # noqa: ARG002
+    def duration_ms(self, least: int = 0, most: int = 0) -> int | None:  # noqa: ARG002 - Place's signature
         self.notes.scalar(self.keys, {"type": ["string", "integer"], "pattern": _quantity(MS_OF_UNIT)})
         return None
 
-    def size(self, least: int = 0, most: int = 0) -> int | None:  # noqa: ARG002
+    def size(self, least: int = 0, most: int = 0) -> int | None:  # noqa: ARG002 - Place's signature
         self.notes.scalar(self.keys, {"type": ["string", "integer"], "pattern": _quantity(BYTES_OF_UNIT)})
         return None
 

@@ -27,19 +27,19 @@ _TRUE = frozenset({"on", "true", "yes", "1", "t", "tr", "tru", "y", "ye"})
 """What PostgreSQL reads as true (parse_bool_with_len in bool.c), lower case."""
 
 
-def _is_true(values: tuple[str, ...], policy: Policy) -> str | None:  # noqa: ARG001
+def _is_true(values: tuple[str, ...], policy: Policy) -> str | None:  # noqa: ARG001 - one of a table
     if len(values) == 1 and values[0].strip().lower() in _TRUE:
         return None
     return "only on is accepted"
 
 
-def _is_utf8(values: tuple[str, ...], policy: Policy) -> str | None:  # noqa: ARG001
+def _is_utf8(values: tuple[str, ...], policy: Policy) -> str | None:  # noqa: ARG001 - one of a table
     # pg_char_to_encoding compares letters and digits only; "unicode" is its alias for UTF8.
     plain = "".join(c for c in values[0] if c.isascii() and c.isalnum()).lower() if len(values) == 1 else ""
     return None if plain in ("utf8", "unicode") else "only UTF8 is accepted"
 
 
-def _message_level(values: tuple[str, ...], policy: Policy) -> str | None:  # noqa: ARG001
+def _message_level(values: tuple[str, ...], policy: Policy) -> str | None:  # noqa: ARG001 - one of a table
     if len(values) == 1 and values[0].lower() in ("notice", "warning", "error"):
         return None
     return "only notice, warning and error are accepted"

@@ -170,7 +170,7 @@ class Terms:
         form: Form = ("test", test, self.value(arg, scope))
         return form if wanted else ("not", form)
 
-    def _null_test(self, fields: Fields, scope: Scope, wanted: bool, exact: bool) -> Form:  # noqa: ARG002
+    def _null_test(self, fields: Fields, scope: Scope, wanted: bool, exact: bool) -> Form:  # noqa: ARG002 - one of a table
         # A row with some nulls is neither NULL nor NOT NULL, so NOT of the one is not the other.
         form: Form = ("null?", self.value(fields["arg"], scope), fields["nulltesttype"] == "IS_NULL")
         return form if wanted else ("not", form)
@@ -179,11 +179,11 @@ class Terms:
         read = _FORMS.get(fields["kind"], Terms._opaque)
         return read(self, fields, scope, wanted, exact)
 
-    def _opaque(self, fields: Fields, scope: Scope, wanted: bool, exact: bool) -> Form:  # noqa: ARG002
+    def _opaque(self, fields: Fields, scope: Scope, wanted: bool, exact: bool) -> Form:  # noqa: ARG002 - one of a table
         form: Form = ("node", "A_Expr", self.generic(fields, scope))
         return form if wanted else ("not", form)
 
-    def _operation(self, fields: Fields, scope: Scope, wanted: bool, exact: bool) -> Form:  # noqa: ARG002
+    def _operation(self, fields: Fields, scope: Scope, wanted: bool, exact: bool) -> Form:  # noqa: ARG002 - one of a table
         symbol = _symbol(fields)
         if "lexpr" not in fields:
             form = self._prefixed(symbol, self.value(fields["rexpr"], scope))
@@ -211,7 +211,7 @@ class Terms:
             return ("num", str(-Fraction(value[1])))
         return ("prefix", symbol, value)
 
-    def _in_list(self, fields: Fields, scope: Scope, wanted: bool, exact: bool) -> Form:  # noqa: ARG002
+    def _in_list(self, fields: Fields, scope: Scope, wanted: bool, exact: bool) -> Form:  # noqa: ARG002 - one of a table
         among = (_symbol(fields) == "=") is wanted
         return self._among(fields["lexpr"], fields["rexpr"]["List"]["items"], among, scope)
 
@@ -231,7 +231,7 @@ class Terms:
     def _compared_row(self, left: Node, symbol: str, right: Node, scope: Scope) -> Form:
         return self.condition(comparison(left, symbol, right), scope)
 
-    def _between(self, fields: Fields, scope: Scope, wanted: bool, exact: bool) -> Form:  # noqa: ARG002
+    def _between(self, fields: Fields, scope: Scope, wanted: bool, exact: bool) -> Form:  # noqa: ARG002 - one of a table
         low, high = fields["rexpr"]["List"]["items"]
         inside = (fields["kind"] == "AEXPR_BETWEEN") is wanted
         symbols = (">=", "<=") if inside else ("<", ">")
@@ -287,7 +287,7 @@ class Terms:
     def _column(self, fields: Fields, scope: Scope) -> Form:
         return scope.column(names_of(fields.get("fields", ())))
 
-    def _parameter(self, fields: Fields, scope: Scope) -> Form:  # noqa: ARG002
+    def _parameter(self, fields: Fields, scope: Scope) -> Form:  # noqa: ARG002 - one of a table
         return ("param", fields.get("number", 0))
 
     def _arithmetic(self, fields: Fields, scope: Scope) -> Form:

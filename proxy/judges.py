@@ -147,7 +147,7 @@ class Worker:
 
     def __init__(self) -> None:
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109
+        environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109 - as sys.path has it
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", "from proxy.judge import main; main()"],
             stdin=subprocess.PIPE,

@@ -239,7 +239,7 @@ def ledger_of(named: LedgerStore) -> Store:
 
         return SharedLedger(SqliteLedger(Path(rest)), store)
     if named.remote:
-        from policy.ledger_redis import RedisLedger  # noqa: PLC0415
+        from policy.ledger_redis import RedisLedger  # noqa: PLC0415 - an extra
 
         return SharedLedger(RedisLedger(store, named.password), store)
     return MemoryLedger()

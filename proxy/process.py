@@ -73,7 +73,7 @@ def _overview(config: Config, audit: Audit | None) -> Overview | None:
     if config.admin is None:
         return None
     # Imported where it is asked for: the collector's library is megabytes that most processes never use.
-    from proxy.overview import Overview  # noqa: PLC0415
+    from proxy.overview import Overview  # noqa: PLC0415 - as said above
 
     statements = Statements.FULL if config.audit is None else config.audit.statements
     return Overview(config.admin, audit or NoAudit(), audit, statements)

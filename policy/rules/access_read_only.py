@@ -36,7 +36,7 @@ _SPELLING = {
 }
 
 
-def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001
+def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001 - a rule's seam
     if policy.access is not Access.READ_ONLY:
         return
     for statement_class in sorted(facts.classes & WRITES, key=DANGER.__getitem__, reverse=True):

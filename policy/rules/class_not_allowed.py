@@ -42,7 +42,7 @@ _NEEDS: dict[Needs | None, tuple[Halt, str]] = {
 }
 
 
-def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001
+def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001 - a rule's seam
     if only_undoes(facts):
         return
     classes = facts.classes

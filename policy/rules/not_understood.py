@@ -31,7 +31,7 @@ GOVERNED_BY = "what the gate can read"
 _TOLD_BY_OTHERS = frozenset({unparsable.NAME, statement_too_large.NAME})
 
 
-def check_string(query: QueryString, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001
+def check_string(query: QueryString, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001 - a rule's seam
     """Whatever kept the text from being read, unless a rule of its own tells it."""
     failure = query.failure
     if failure is None or failure.rule in _TOLD_BY_OTHERS:
@@ -45,7 +45,7 @@ def check_string(query: QueryString, policy: Policy) -> Iterator[Violation]:  # 
     )
 
 
-def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001
+def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001 - a rule's seam
     unknown = facts.not_understood
     if unknown is None:
         return

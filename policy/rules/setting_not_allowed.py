@@ -35,7 +35,7 @@ _ELSEWHERE = frozenset({SettingHow.RESET_ALL, SettingHow.TRANSACTION})
 """RESET ALL is always allowed; transaction modes are the business of access-read-only."""
 
 
-def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001
+def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001 - a rule's seam
     for ref in facts.settings:
         if ref.how in _ELSEWHERE:
             continue

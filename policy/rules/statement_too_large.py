@@ -25,7 +25,7 @@ SQLSTATE = "54000"
 GOVERNED_BY = "limits.statement_bytes of the server's configuration"
 
 
-def check_string(query: QueryString, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001
+def check_string(query: QueryString, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001 - a rule's seam
     failure = query.failure
     if failure is None or failure.rule != NAME:
         return
