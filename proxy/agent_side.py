@@ -83,6 +83,7 @@ class AgentSide:
                     break
                 replacement = self._take(kind, data)
             except NotYetError as wait:
+                self.succession.put_back(LEGAL[self._c.phase][kind], data[frames.body : frames.end])
                 frames.put_back()
                 self._c.awaited = wait.doubt
                 flush = wire.FLUSH if wait.flush else DROP
@@ -405,6 +406,7 @@ class AgentSide:
         ruling = self._check_named(self._judged_anew(portal))
         if not ruling.allowed or not ruling.running.reads:
             self._c.await_result()
+        self.succession.taken()
         if not ruling.allowed:
             return self._weigh(ruling, self.refuse_bound)
         if self._sandbox.must_ask_again(portal):

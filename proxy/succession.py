@@ -5,8 +5,9 @@ gate has been carried out and recorded, and whatever comes is decided by the new
 put the moment off: once a change is due, no message that is judged passes before it, and what the server may
 keep back until a Flush is asked for. A COPY that runs, like any statement that runs, ends as it began.
 
-An Execute belongs to its Bind: where that is not answered yet, both are one statement to the agent, decided
-at the Bind, and stay together. Knows no sockets.
+An Execute belongs to its Bind: where that is not answered yet when the Execute comes, both are one statement
+to the agent, decided at the Bind, and stay together, also while the Execute is put back to wait for an
+earlier reply. Knows no sockets.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import ClassVar, Final, NamedTuple
 from proxy.conversation import Conversation, NotYetError, Unanswered
 from proxy.gate import Gate
 from proxy.phase import Action, Phase
+from proxy.prepared import Portal
 from proxy.replies import Owed, Reply
 from proxy.wire import backend as wire
 from proxy.wire import frontend
@@ -48,6 +50,8 @@ class Succession:
         self._next: Gate | None = None
         self._dismissal: _Dismissal | None = None
         self._hastened: Reply | None = None
+        self._put_back: Portal | None = None
+        """Whose Execute waits, having come before its Bind was answered."""
         self.pending = False
 
     def propose(self, gate: Gate) -> None:
@@ -78,14 +82,24 @@ class Succession:
         """A message is at hand that is judged: what is due comes first. Raises NotYetError where the server
         has to answer before that, and DismissedError where this is the end."""
         queue = self._c.replies.queue
+        if action is Action.EXECUTE and self._completes_bind(frontend.decode_execute(body).portal):
+            return
         if queue:
-            if action is Action.EXECUTE and self._completes_bind(frontend.decode_execute(body).portal):
-                return
             raise NotYetError(Unanswered(queue, queue[-1]))
         dismissal = self._due
         if dismissal is not None:
             raise DismissedError(dismissal.reason)
         self._change()
+
+    def put_back(self, action: Action, body: bytes) -> None:
+        """The message at hand has to wait, and is the next to be taken."""
+        name = frontend.decode_execute(body).portal if action is Action.EXECUTE else None
+        together = name is not None and self._completes_bind(name)
+        self._put_back = self._c.names.portal(name) if name is not None and together else None
+
+    def taken(self) -> None:
+        """An Execute waits no longer."""
+        self._put_back = None
 
     def hasten(self) -> None:
         """Have the server answer what the moment waits for."""
@@ -102,6 +116,8 @@ class Succession:
     def _quiet(self) -> bool:
         """True where nothing is half-way."""
         conversation = self._c
+        if self._put_back is not None and conversation.agent_frames.pending:
+            return False
         return not (conversation.replies.queue or conversation.waiting or conversation.muted)
 
     @property
@@ -120,9 +136,11 @@ class Succession:
             self._c.change_gate(gate)
 
     def _completes_bind(self, portal: bytes) -> bool:
-        """True where the Bind of ``portal`` is yet to be answered."""
+        """True where the Bind of ``portal`` is yet to be answered, or was when its Execute came."""
         opened = self._c.names.portal(portal)
-        return opened is not None and any(
+        if opened is None:
+            return False
+        return opened is self._put_back or any(
             reply.kind is Owed.BIND and any(change.value is opened for change in reply.changes)
             for reply in reversed(self._c.replies.queue)
         )
