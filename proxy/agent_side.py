@@ -5,19 +5,16 @@ Owns the handling of every message an agent may send. Knows no sockets and nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from policy.decision import Allow, Decision, Reject, statement_class
 from policy.facts import QueryString, SessionAction, SessionRef
-from policy.filtered_parameters import named_parameters
-from policy.model import RepairTerms, StatementClass, Violation
-from policy.parse import parse_heavy
-from policy.price import catalog_of
+from policy.model import StatementClass, Violation
 from policy.sandbox import Tried
 from policy.terms import Parameter
 from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError, Unanswered
 from proxy.effects import AuditEntry, Consult
+from proxy.in_force import InForce, fetched, wait_for
 from proxy.limits import Meter
 from proxy.phase import LEGAL, Action, Phase
 from proxy.prepared import AnyChange, Portal, Prepared, TooManyNames, TriedBound
@@ -44,6 +41,7 @@ class AgentSide:
         self._prices = Prices(conversation, self)
         self.succession = Succession(conversation)
         self._sandbox = Sandboxing(conversation, self)
+        self._in_force = InForce(conversation)
         self._actions: dict[Action, Callable[[bytes, int, int], bytes | None]] = {
             Action.QUERY: self._on_query,
             Action.PARSE: self._on_parse,
@@ -130,18 +128,18 @@ class AgentSide:
             raise MalformedMessage("Query is not one string")
         self._c.await_result()
         text = data[body : end - 1]
-        ruling = self._rule(text)
+        ruling = self._in_force.rule(text)
         if ruling is None:
             return self._hold(data, end, text, self._settle_query)
-        self._await_names(ruling)
+        self._in_force.await_names(ruling)
         return self._settle_query(ruling)
 
     def _settle_query(self, ruling: Ruling) -> bytes | None:
-        ruling = self._check_named(ruling)
+        ruling = self._in_force.check_named(ruling)
         if self._c.repairs.waits:
             return self._weigh(ruling, self._settle_weighed_query)
         if ruling.allowed:
-            ruling = self._c.repairs.judge(ruling, (), self._executed_rulings(ruling))
+            ruling = self._c.repairs.judge(ruling, (), self._in_force.executed_rulings(ruling))
         return self._settle_weighed_query(ruling)
 
     def _settle_weighed_query(self, ruling: Ruling) -> bytes | None:
@@ -194,7 +192,7 @@ class AgentSide:
             return None
         meters = [Meter() if portal is None or portal.meter is None else portal.meter]
         if not ruling.plain:
-            meters += [self._c.names.meter(name) for name in _fetched(ruling)]
+            meters += [self._c.names.meter(name) for name in fetched(ruling)]
         return Counted(meters, ruling.running.headers)
 
     def _must_hold(self, ruling: Ruling, counted: Counted | None, *, simple: bool) -> bool:
@@ -220,11 +218,9 @@ class AgentSide:
             return True
         if not ruling.executes:
             return False
-        return any(found.ruling.running.writes for _, found in self._executed(ruling) if found is not None)
-
-    def _await(self, change: AnyChange | None) -> None:
-        if change is not None:
-            raise NotYetError(change)
+        return any(
+            found.ruling.running.writes for _, found in self._in_force.executed(ruling) if found is not None
+        )
 
     def refuse_query(self, ruling: Ruling) -> bytes:
         return self.fail_query(self._c.rejection(ruling, "simple"))
@@ -246,7 +242,7 @@ class AgentSide:
     def _on_parse(self, data: bytes, body: int, end: int) -> bytes | None:
         self._c.pipeline_open = True
         message = frontend.decode_parse(data[body:end])
-        ruling = self._rule(message.text)
+        ruling = self._in_force.rule(message.text)
         if message.name or ruling is None or not ruling.allowed:
             self._c.await_result()
         if ruling is None:
@@ -256,7 +252,7 @@ class AgentSide:
     def _settle_parse(self, message: frontend.Parse, ruling: Ruling) -> bytes | None:
         name = message.name
         if ruling.allowed:
-            ruling = self._check_types(message.types, ruling)
+            ruling = self._in_force.check_types(message.types, ruling)
         if not ruling.allowed:
             return self._weigh(ruling, lambda told: self._refuse_parse(name, told))
         reply = Reply(Owed.PARSE, ruling=ruling, name=name, notice=ruling.notice)
@@ -271,17 +267,10 @@ class AgentSide:
         self._c.phase = Phase.DISCARDING
         return wire.parse_message(name, self._c.refused_text)
 
-    def _check_types(self, types: tuple[int, ...], ruling: Ruling) -> Ruling:
-        """A parameter of a type that names objects would name any, whatever the text says of it."""
-        violation = named_parameters(types, self._c.gate.policy, catalog_of(ruling.names))
-        if violation is None:
-            return ruling
-        return self._objection(violation, StatementClass.PREPARE, ruling.decision.query)
-
     def _on_bind(self, data: bytes, body: int, end: int) -> bytes | None:
         self._c.pipeline_open = True
         message = frontend.decode_bind(data[body:end])
-        self._await(self._c.names.doubt(message.statement))
+        wait_for(self._c.names.doubt(message.statement))
         prepared = self._c.names.statement(message.statement)
         if prepared is None:
             # Prepared nowhere that we saw: the server has no such statement, and says so itself.
@@ -290,9 +279,9 @@ class AgentSide:
         if prepared.ruling.declares:
             self._await_sync_point()
         types = prepared.types
-        fresh = self._again(prepared.ruling)
+        fresh = self._in_force.again(prepared.ruling)
         if fresh is not None:
-            fresh = self._held_to(prepared, fresh)
+            fresh = self._in_force.held_to(prepared, fresh)
         if self._c.limited is not None and not self._binds_at_once(fresh, types):
             self._c.await_result()
         if fresh is None:
@@ -301,39 +290,16 @@ class AgentSide:
         return self._settle_bind(message, types, fresh)
 
     def _settle_late(self, message: frontend.Bind, prepared: Prepared, ruling: Ruling) -> bytes | None:
-        return self._settle_bind(message, prepared.types, self._held_to(prepared, ruling))
-
-    def _held_to(self, prepared: Prepared, ruling: Ruling) -> Ruling:
-        """What is prepared, by the newest ruling on its text: the server has it as it was sent then."""
-        if ruling is prepared.ruling or not ruling.allowed:
-            return ruling
-        if ruling.sent != prepared.ruling.sent:
-            return self._outdated(ruling)
-        checked = self._check_types(prepared.types, ruling)
-        if checked is ruling:
-            prepared.ruling = ruling
-        return checked
-
-    def _outdated(self, ruling: Ruling) -> Ruling:
-        """What was prepared shows of the catalogs what the policy of then showed of the schema of then.
-        Drivers take this SQLSTATE for what PostgreSQL means by it, and prepare the statement anew."""
-        violation = Violation(
-            "relation-not-allowed",
-            "Schema or policy have changed since this was prepared: cached plan must not change result type",
-            "Prepare the statement again.",
-            sqlstate="0A000",
-        )
-        query = ruling.decision.query
-        return self._objection(violation, statement_class(query), query)
+        return self._settle_bind(message, prepared.types, self._in_force.held_to(prepared, ruling))
 
     def _settle_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes | None:
-        ruling = self._check_named(ruling)
+        ruling = self._in_force.check_named(ruling)
         if self._c.repairs.waits:
             values = bound_values(message, types)
             return self._weigh(ruling, lambda told: self._settle_weighed_bind(message, types, told), values)
         if ruling.allowed:
             values = bound_values(message, types) if self._c.repairs.watching else ()
-            ruling = self._c.repairs.judge(ruling, values, self._executed_rulings(ruling))
+            ruling = self._c.repairs.judge(ruling, values, self._in_force.executed_rulings(ruling))
         return self._settle_weighed_bind(message, types, ruling)
 
     def _settle_weighed_bind(
@@ -396,14 +362,14 @@ class AgentSide:
     def _on_execute(self, data: bytes, body: int, end: int) -> bytes | None:
         self._c.pipeline_open = True
         message = frontend.decode_execute(data[body:end])
-        self._await(self._c.names.portal_doubt(message.portal))
+        wait_for(self._c.names.portal_doubt(message.portal))
         portal = self._c.names.portal(message.portal)
         if portal is None:
             # Bound to nothing we saw: the server has no such portal, and says so itself.
             self._c.replies.owe(Reply(Owed.EXECUTE, must_fail=True))
             return None
-        self._await_names(portal.ruling)
-        ruling = self._check_named(self._judged_anew(portal))
+        self._in_force.await_names(portal.ruling)
+        ruling = self._in_force.check_named(self._in_force.judged_anew(portal))
         if not ruling.allowed or not ruling.running.reads:
             self._c.await_result()
         self.succession.taken()
@@ -480,7 +446,7 @@ class AgentSide:
             "Call the function in a SELECT. Do not retry this message.",
             sqlstate="0A000",
         )
-        return self._settle_query(self._objection(violation, StatementClass.CALL, QueryString("")))
+        return self._settle_query(self._in_force.objection(violation, StatementClass.CALL, QueryString("")))
 
     def _on_copy_data(self, data: bytes, _body: int, end: int) -> bytes | None:
         self._c.copy_syncs = 0
@@ -522,25 +488,6 @@ class AgentSide:
         self._c.copy_syncs += 1
         return DROP
 
-    def _rule(self, text: bytes) -> Ruling | None:
-        """The ruling on ``text``, None where it has to be worked out away from here."""
-        conversation = self._c
-        conversation.keep_up()
-        if conversation.schema_outdated:
-            return self._rule_alteration(text)
-        known = conversation.cache.get(text)
-        return known if known is not None else conversation.gate.rule(text, conversation.scope)
-
-    def _rule_alteration(self, text: bytes) -> Ruling | None:
-        """The ruling on one more change of the schema, which needs no reading of the last one; else None.
-
-        It is judged as in a transaction that is still open, where nothing the snapshot says is certain. So a
-        migration does not read the catalog anew at each step: what is no such change asks for that.
-        """
-        gate = self._c.gate
-        ruling = gate.rule(text, gate.names(self._c.scope.paths, unsettled=True))
-        return ruling if ruling is not None and ruling.allowed and ruling.alters else None
-
     def _weigh(
         self,
         ruling: Ruling,
@@ -550,7 +497,7 @@ class AgentSide:
         """``go_on`` with ``ruling`` in the light of earlier refusals, once their store has answered: the
         message at hand is held for it, unless there is nothing to ask."""
         repairs = self._c.repairs
-        ask = repairs.question(ruling, values, self._executed_rulings(ruling))
+        ask = repairs.question(ruling, values, self._in_force.executed_rulings(ruling))
         if ask is None:
             return go_on(ruling)
         self._c.waiting = Held(
@@ -569,109 +516,12 @@ class AgentSide:
         frames = self._c.agent_frames
         return frames.data[frames.start : frames.end] if self._c.frame is None else self._c.frame
 
-    def _again(self, ruling: Ruling) -> Ruling | None:
-        """The ruling on a prepared statement now: on another path or schema its names may mean others."""
-        self._c.keep_up()
-        current = self._in_force(ruling) and not self._c.schema_outdated
-        return ruling if current else self._rule(ruling.text)
-
-    def _in_force(self, ruling: Ruling) -> bool:
-        """True where the policy and the names that ``ruling`` rests on are those of now."""
-        return ruling.policy is self._c.gate.policy and ruling.names == self._c.scope
-
-    def _judged_anew(self, portal: Portal) -> Ruling:
-        """The ruling by the policy in force on what was bound or declared, maybe under another.
-
-        Its names mean what they meant then, and its price is read from the plan of then.
-        """
-        ruling, gate = portal.ruling, self._c.gate
-        if ruling.policy is gate.policy:
-            return ruling
-        names = gate.names(ruling.names.paths, unsettled=self._c.unsettled, temporary=self._c.temporary)
-        text = ruling.text
-        fresh = gate.cache(names).get(text) or gate.rule(text, names) or gate.rule_slowly(text, names)
-        if fresh.allowed and fresh.sent != ruling.sent:
-            fresh = self._outdated(fresh)
-        elif fresh.allowed and fresh.priced and portal.price is None:
-            fresh = gate.unasked(fresh)
-        elif fresh.allowed and fresh.priced and portal.price is not None:
-            weighed = gate.weighed(fresh, portal.price.plan, self._c.clock())
-            portal.price = weighed.price or portal.price
-            fresh = weighed.refusal or fresh
-        portal.ruling = fresh
-        if portal.meter is None:
-            portal.meter = Meter()
-        return fresh
-
-    def _await_names(self, ruling: Ruling) -> None:
-        """Wait until it is certain what the names stand for that ``ruling`` runs."""
-        if ruling.plain:
-            return
-        for name in ruling.executes:
-            self._await(self._c.names.doubt(name.encode()))
-        for fetched in _fetched(ruling):
-            self._await(self._c.names.cursor_doubt(fetched))
-
-    def _check_named(self, ruling: Ruling) -> Ruling:
-        """What SQL EXECUTE runs is judged as prepared here, under the names in force now, and what FETCH
-        reads as it was opened."""
-        if ruling.plain:
-            return ruling
-        for fetched in _fetched(ruling):
-            opened = self._c.names.portal(fetched)
-            if opened is not None and not self._judged_anew(opened).allowed:
-                return opened.ruling
-        for name, prepared in self._executed(ruling):
-            if prepared is None or self._c.names.doubt(name.encode()) is not None:
-                return self._objection(
-                    Violation(
-                        "not-understood",
-                        f'prepared statement "{name}" does not exist',
-                        "PREPARE it on this connection first. Do not retry this statement as it is.",
-                        object=name,
-                        sqlstate="26000",
-                    ),
-                    StatementClass.PREPARE,
-                    ruling.decision.query,
-                )
-            inner = prepared.ruling
-            if not self._in_force(inner):
-                fresh = self._rule(inner.text)
-                if fresh is None and parse_heavy(inner.text):
-                    # To judge it here would keep everybody waiting.
-                    fresh = self._outdated(inner)
-                inner = fresh or self._c.gate.rule_slowly(inner.text, self._c.scope)
-                inner = self._held_to(prepared, inner)
-                if not inner.allowed:
-                    return inner
-        return ruling
-
-    def _executed_rulings(self, ruling: Ruling) -> Sequence[Ruling]:
-        """What EXECUTE runs with ``ruling``, as it was prepared."""
-        if not ruling.executes:
-            return ()
-        return [found.ruling for _, found in self._executed(ruling) if found is not None]
-
-    def _executed(self, ruling: Ruling) -> Iterable[tuple[str, Prepared | None]]:
-        """Every name that runs with ``ruling``: what EXECUTE runs may EXECUTE in its turn."""
-        names = list(ruling.executes)
-        for name in names:
-            prepared = self._c.names.statement(name.encode())
-            if prepared is not None:
-                names += [more for more in prepared.ruling.executes if more not in names]
-            yield name, prepared
-
-    def _objection(self, violation: Violation, statement_class: StatementClass, query: QueryString) -> Ruling:
-        """A ruling that the session itself makes: a refusal, unless the policy only observes."""
-        decision: Decision = Reject(query, statement_class, (violation,), RepairTerms(), violation.halt)
-        if self._c.observes:
-            decision = Allow(query, statement_class, observed=(violation,))
-        return Ruling(decision, self._c.gate.policy, query.sql.encode(), self._c.scope)
-
     def _apply(self, ruling: Ruling, price: Price | None) -> list[AnyChange]:
         """What forwarding the statement, let through at ``price``, does to names and search_path; returns the
         former."""
-        executed = [(name, found.ruling) for name, found in self._executed(ruling) if found is not None]
+        executed = [
+            (name, found.ruling) for name, found in self._in_force.executed(ruling) if found is not None
+        ]
         changes: list[AnyChange] = []
         for name, run in [(None, ruling), *executed]:
             if run.alters:
@@ -701,8 +551,3 @@ class AgentSide:
                 return (self._c.names.declare(name, ruling, ref.hold, price),)
             case _:
                 return ()
-
-
-def _fetched(ruling: Ruling) -> list[bytes]:
-    """The cursors that FETCH reads."""
-    return [(ref.name or "").encode() for ref in ruling.actions if ref.action is SessionAction.FETCH]

@@ -33,6 +33,7 @@ MODULES: Final = (
     "proxy.prices",
     "proxy.writes",
     "proxy.sandboxing",
+    "proxy.in_force",
     "proxy.agent_side",
     "proxy.server_side",
     "proxy.watchdog",
