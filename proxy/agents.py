@@ -1,7 +1,7 @@
 """Who may connect: the agents of a configuration as values.
 
 Owns what an agent has to prove, where it may come from, and what it works as. Where all this stands in the
-file is ``config``'s, the proving ``handshake``'s. Knows no sockets.
+file is ``config_reading``'s, the proving ``handshake``'s. Knows no sockets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every key of the configuration, for the README: what ``config`` asks of a file, and a sentence on each.
+"""Every key of the configuration, for the README: what its reading asks of a file, and a sentence on each.
 
 Owns the sentences and the table. Which keys there are, what they take and what holds without them is recorded
 from the reading itself, as the JSON Schema of policies is (``policy.schema``).
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from policy.schema import asked
-from proxy.config import Reading
+from proxy.config_reading import Reading
 
 _NOWHERE: Final = Path("/nonexistent")
 

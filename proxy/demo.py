@@ -25,7 +25,8 @@ import asyncpg
 import policy
 from proxy.audit import Audit
 from proxy.config import Audit as AuditSettings
-from proxy.config import Config, read_config
+from proxy.config import Config
+from proxy.config_reading import read_config
 from proxy.demo_shop import ROLES, load_shop
 from proxy.demo_tour import ANALYST, CLERK, TOUR, Refused
 from proxy.demo_walk import DriverMissingError, walk

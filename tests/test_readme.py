@@ -33,11 +33,11 @@ from policy.model import Policy, RepairRules, StatementClass
 from policy.names import PathNames
 from policy.parse import parse
 from policy.trial import run_tests
-from proxy import cli, config, config_reference
+from proxy import cli, config, config_reading, config_reference
 from proxy.agents import Auth
 from proxy.audit_line import closed_line
 from proxy.commands import rules as rule_pages
-from proxy.config import read_config
+from proxy.config_reading import read_config
 from proxy.demo import PASSWORDS
 from proxy.demo_tour import ANALYST, CLERK
 from proxy.scram import Verifier
@@ -339,7 +339,7 @@ def test_the_configuration_loads_and_has_every_section(tmp_path: Path) -> None:
     loaded = read_config(text, "README.md", tmp_path, environment_of(text))
     assert set(loaded.agents) == {"reporting-bot", "support-bot", "*"}
     sections = yaml.load(text, yaml.BaseLoader)
-    assert set(sections) == set(config._SECTIONS)
+    assert set(sections) == set(config_reading._SECTIONS)
     assert loaded.limits == config.ServerLimits(), "the limits shown are the defaults"
     assert (loaded.listen, loaded.backend) == (config.Listen(), config.Backend())
 

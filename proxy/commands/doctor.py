@@ -16,7 +16,8 @@ from proxy.agents import AgentConfig
 from proxy.backend import Endpoint
 from proxy.catalogs import asyncpg_tls
 from proxy.commands.terminal import Exit, Subcommands, add_format, command, painter
-from proxy.config import Config, load_config
+from proxy.config import Config
+from proxy.config_reading import load_config
 from proxy.credentials import SecretError
 from proxy.doctor import Finding, Severity, examine_config, examine_role, examine_server
 from proxy.doctor_facts import RoleFacts, ServerFacts, read_role, read_server

@@ -10,7 +10,7 @@ from policy import yaml_source
 from policy.reader import Place
 from proxy import control
 from proxy.commands.terminal import Exit, Subcommands, UsageError, command, read
-from proxy.config import ConfigError
+from proxy.config_reading import ConfigError
 
 _WITHIN_S: Final = 60.0
 """How long reading everything and trying the policies' tests may take."""

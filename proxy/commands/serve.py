@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 
 from proxy.commands.terminal import Exit, Subcommands, UsageError, command
-from proxy.config import load_config
+from proxy.config_reading import load_config
 from proxy.process import serve
 
 

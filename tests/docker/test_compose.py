@@ -19,7 +19,8 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from proxy.config import Config, read_config
+from proxy.config import Config
+from proxy.config_reading import read_config
 from proxy.embedded import BinariesNotFoundError, EmbeddedPostgres, find_binaries
 from tests.support import dockerfile
 from tests.support.postgres import skip_or_fail

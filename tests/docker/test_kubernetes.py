@@ -16,7 +16,8 @@ import yaml
 
 from policy.loader import load_file
 from policy.trial import run_tests
-from proxy.config import Config, ConfigError, read_config
+from proxy.config import Config
+from proxy.config_reading import ConfigError, read_config
 from tests.support import dockerfile
 from tests.support.certificates import Certificates
 from tests.support.proxy import free_port, wait_for

@@ -17,7 +17,8 @@ from psycopg import sql
 from policy import loader
 from proxy import doctor
 from proxy.cli import main
-from proxy.config import Config, load_config
+from proxy.config import Config
+from proxy.config_reading import load_config
 from proxy.doctor import Finding, Severity
 from proxy.doctor_facts import RoleFacts, ServerFacts, read_role, read_server
 from tests.support.postgres import Database

@@ -14,18 +14,8 @@ from hypothesis import strategies as st
 from policy.diagnostics import Diagnostic, render
 from policy.loader import load_file
 from proxy.agents import BackendPassword, CertificateAuth, FileAuth, Login, ScramAuth, TrustLoopback
-from proxy.config import (
-    Admin,
-    Audit,
-    BackendTls,
-    Config,
-    ConfigError,
-    Listen,
-    ServerLimits,
-    Statements,
-    load_config,
-    read_config,
-)
+from proxy.config import Admin, Audit, BackendTls, Config, Listen, ServerLimits, Statements
+from proxy.config_reading import ConfigError, load_config, read_config
 from proxy.scram import Verifier
 from proxy.tls import CertificateName, NameKind, TLSMode
 from tests.support.certificates import Certificates
