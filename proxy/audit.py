@@ -19,7 +19,8 @@ What is promised:
 * **A disk that fails is told of at once** (``on_failure``), and what then follows is chosen: under ``refuse``
   whoever is told carries no further statement, under ``alarm`` statements go on, records that find no room
   are given up, and a line says how many.
-* **Every line is linked to the one before it** (``audit_chain``), also over rotations and restarts.
+* **Every line is linked to the one before it** (``audit_chain``), also over rotations and restarts. Several
+  processes may write to one file: each has a run of its own, and no line is in pieces (``audit_file``).
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Audit:
         """Called by the writer's thread with the reason when the disk begins to refuse, and with None when it
         takes lines again."""
         self._file = AppendFile(settings.path)
-        self._links = Links(self._file.last_digest())
+        self._links: Links | None = None
+        """This run, once it has a first line: that links to the last one in the file at the time."""
         self._renderer = Renderer(settings.statements)
         self._reopening = threading.Event()
         self._lost = 0
@@ -189,6 +191,7 @@ class Audit:
         self._thread.join()
         try:
             self._file.sync()
+            head = self._file.last_digest() if self._links is None else self._links.head
         except OSError as error:
             raise AuditError(
                 f"The audit file {self._file.path} cannot be synced: {error.strerror}."
@@ -200,7 +203,7 @@ class Audit:
                 f"{len(self._pending)} audit records could not be written to {self._file.path} and are lost."
             )
         # Whoever keeps the log keeps what the file must hold.
-        log.info("audit closed", path=str(self._file.path), head=self._links.head)
+        log.info("audit closed", path=str(self._file.path), head=head)
 
     def _gives_up(self, weight: int) -> bool:
         """Whether a record that finds no room is counted and dropped, because statements are to go on."""
@@ -284,11 +287,8 @@ class Audit:
     def _write_batch(self) -> bool:
         """Write the oldest records and take them off the queue. False: closing, and the disk refuses."""
         batch = [self._pending[n] for n in range(min(_BATCH, len(self._pending)))]
-        lines = "".join(
-            self._links.link(queued if isinstance(queued, str) else self._renderer.render(*queued))
-            for _, queued in batch
-        )
-        if not self._write(lines.encode("ascii")):
+        texts = [queued if isinstance(queued, str) else self._renderer.render(*queued) for _, queued in batch]
+        if not self._write(texts):
             return False
         for _ in batch:
             self._pending.popleft()
@@ -297,16 +297,19 @@ class Audit:
             self._progress.notify_all()
         return True
 
-    def _write(self, lines: bytes) -> bool:
+    def _write(self, texts: list[str]) -> bool:
         """Try until the disk takes the lines; once closing, for ``patience_s`` seconds without progress."""
+        lines: bytes | None = None
         failed = False
         unsynced = self._settings.fsync is Fsync.ALWAYS
         deadline: float | None = None
         self._file.follow_rotation()
-        while lines or unsynced:
+        while lines != b"" or unsynced:
             try:
-                if lines:
-                    lines = self._file.append(lines)
+                if lines != b"":
+                    with self._file.alone():
+                        lines = self._linked(texts) if lines is None else lines
+                        lines = self._file.append(lines)
                 else:
                     self._file.sync()
                     unsynced = False
@@ -327,6 +330,12 @@ class Audit:
             self._fails(None)
             log.warning("audit write recovered", path=str(self._file.path))
         return True
+
+    def _linked(self, texts: list[str]) -> bytes:
+        """``texts`` as the next lines of this run, whose first is to be had while nobody else writes."""
+        if self._links is None:
+            self._links = Links(self._file.last_digest())
+        return "".join(map(self._links.link, texts)).encode("ascii")
 
     def _fails(self, reason: str | None) -> None:
         self._failing = reason

@@ -1,11 +1,15 @@
 """The file that audit lines are appended to: opening, rotation, and where its last line ends.
 
-Owns the descriptor. Lines, their queue and their links are ``audit``'s and ``audit_chain``'s.
+Owns the descriptor, and that every line in the file is whole though several processes write to it: the
+workers of one proxy, or a proxy and the one that replaces it. Whoever writes has the file alone meanwhile
+(flock(2), which the kernel gives back for a process that is killed), and takes back what the disk took only
+in part. Lines, their queue and their links are ``audit``'s and ``audit_chain``'s.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -36,9 +40,47 @@ class AppendFile:
         except OSError as error:
             raise AuditError(f"The audit file {path} cannot be opened: {error.strerror}.") from error
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other process writes meanwhile. Waits for one that does, no longer than a write."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
     def append(self, data: bytes) -> bytes:
-        """Write, and return what was not written. Raises OSError."""
-        return data[os.write(self._descriptor, data) :]
+        """Write, ``alone``, and return what was not written: nothing, or the rest for a pipe that failed.
+
+        Raises OSError; of ``data`` nothing is in the file then.
+        """
+        state = os.fstat(self._descriptor)
+        regular = stat.S_ISREG(state.st_mode)
+        if regular:
+            state = self._end_torn_line(state)
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+        except OSError:
+            if not regular and len(left) < len(data):
+                return bytes(left)
+            self._take_back(state.st_size, len(data) - len(left))
+            raise
+        return b""
+
+    def _end_torn_line(self, state: os.stat_result) -> os.stat_result:
+        """A line that a crash cut short, also another writer's, must not swallow what follows."""
+        if not state.st_size or os.pread(self._descriptor, 1, state.st_size - 1) == b"\n":
+            return state
+        os.write(self._descriptor, b"\n")
+        return os.fstat(self._descriptor)
+
+    def _take_back(self, size: int, written: int) -> None:
+        """Cut off half a batch, unless somebody has written behind it without asking."""
+        with contextlib.suppress(OSError):
+            if written and os.fstat(self._descriptor).st_size == size + written:
+                os.ftruncate(self._descriptor, size)
 
     def last_digest(self) -> str | None:
         """The digest of the last line (``audit_chain``); None where there is none, or no way to look."""
@@ -56,20 +98,7 @@ class AppendFile:
         os.close(self._descriptor)
 
     def _open(self) -> int:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            state = os.fstat(descriptor)
-            # A line that a crash cut short must not swallow the first one of this run.
-            if (
-                stat.S_ISREG(state.st_mode)
-                and state.st_size
-                and os.pread(descriptor, 1, state.st_size - 1) != b"\n"
-            ):
-                os.write(descriptor, b"\n")
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
+        return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def follow_rotation(self) -> None:
         """Open a new file where ours no longer has the name; between batches, so that no line is split."""

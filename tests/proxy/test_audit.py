@@ -24,6 +24,7 @@ from policy.parse import parse
 from proxy import audit as audit_module
 from proxy.audit import Audit, AuditError
 from proxy.audit_chain import verify
+from proxy.audit_file import AppendFile
 from proxy.audit_line import _CACHED_DECISIONS, ConnectionIdentity, Renderer
 from proxy.audit_lines import read_lines
 from proxy.config import Audit as AuditSettings
@@ -464,6 +465,69 @@ def test_lines_are_linked_over_rotations_and_restarts(tmp_path: Path) -> None:
     verdict = verify([moved, path])
     assert (verdict.holds, verdict.lines, len(verdict.heads)) == (True, 3, 2)
     assert lines_of(path)[-1]["prev"] is not None
+
+
+@pytest.mark.parametrize("kept", [b"", b'{"id":"old"}\n'], ids=["a new file", "an old one"])
+def test_several_writers_have_whole_lines_and_one_chain(tmp_path: Path, kept: bytes) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(kept)
+    # All are there before the first line is: none may claim to begin the file once another has.
+    audits = [Audit(AuditSettings(path)) for _ in range(3)]
+    for n in range(60):
+        audits[n % 3].record(entry_of(allow(f"SELECT '{'x' * 100 * n}'"), str(n)), WHO)
+        if n == 30:
+            audits[0].flush(10)
+    for audit in audits:
+        audit.close()
+    lines = lines_of(path)[len(kept.splitlines()) :]
+    assert sorted(int(line["id"]) for line in lines) == list(range(60))
+    verdict = verify([path])
+    reasons = [] if not kept else [(1, "a record that is not linked")]
+    assert [(at.number, at.reason) for at in verdict.breaks] == reasons
+    assert len(verdict.heads) == 3
+
+
+def test_a_batch_that_the_disk_took_in_part_leaves_no_half_line_for_another_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    write, full = os.write, threading.Event()
+    seen: list[bytes] = []
+
+    def disk(descriptor: int, data: memoryview) -> int:
+        if not full.is_set():
+            return write(descriptor, data)
+        if len(data) <= 50:
+            seen.append(path.read_bytes())
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data[:50])
+
+    monkeypatch.setattr("proxy.audit_file.os.write", disk)
+    one, other = AppendFile(path), AppendFile(path)
+    with one.alone():
+        assert one.append(b"a" * 99 + b"\n") == b""
+    full.set()
+    with one.alone(), pytest.raises(OSError, match="No space left"):
+        one.append(b"b" * 99 + b"\n")
+    assert seen[0].endswith(b"b" * 50)
+    full.clear()
+    with other.alone():
+        other.append(b"c\n")
+    assert path.read_bytes() == b"a" * 99 + b"\nc\n"
+    for file in (one, other):
+        file.close()
+
+
+def test_a_line_that_a_killed_writer_left_half_is_ended_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    with Audit(AuditSettings(path)) as audit:
+        audit.record(entry_of(allow(), "0"), WHO)
+        assert audit.flush(10)
+        with path.open("ab") as killed:
+            killed.write(b'{"id":"ha')
+        audit.record(entry_of(allow(), "1"), WHO)
+    whole, torn, next_ = path.read_text().splitlines()
+    assert (json.loads(whole)["id"], torn, json.loads(next_)["id"]) == ("0", '{"id":"ha', "1")
 
 
 def test_a_torn_last_line_is_in_the_chain_of_what_follows(tmp_path: Path) -> None:
