@@ -13,6 +13,7 @@ from typing import Final
 from policy import builtin
 from policy.extract_compared import compared_by_call
 from policy.extract_operands import element, operand
+from policy.extract_pinned import pinned_name
 from policy.extract_walk import (
     NOTHING,
     Fields,
@@ -21,6 +22,7 @@ from policy.extract_walk import (
     Walk,
     constant,
     qualifiers,
+    setting_name,
     strings,
 )
 from policy.facts import ColumnRef, Operand, RelationRef, SettingHow, SettingRef, TypeRef, Use
@@ -244,6 +246,7 @@ def _set_config(
     }
     setting, value, local = (by_name.get(name) for name in _SET_CONFIG_ARGUMENTS)
     variadic = bool(fields.get("func_variadic"))
+    plain = not variadic and not argument_names
     walk.settings.append(
         SettingRef(
             None if setting is None or variadic else setting_name(setting),
@@ -251,16 +254,9 @@ def _set_config(
             None if value is None else (value,),
             local is not None and local.lower() in _TRUE_WORDS,
             walk.position(fields),
+            pinned_name(walk, fields.get("args", ())) if plain and setting is None else None,
         )
     )
-
-
-_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
-
-
-def setting_name(name: str) -> str:
-    """A setting's name in lower case as guc.c compares it: ASCII letters alone."""
-    return name.translate(_LOWER)
 
 
 def _type_cast(walk: Walk, fields: Fields) -> None:

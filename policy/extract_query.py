@@ -55,6 +55,7 @@ def select(walk: Walk, fields: Fields, parent: Scope | None, only_values: bool =
         walk.scope = scope
     for item in fields.get("fromClause", ()):
         from_item(walk, item, scope, None)
+    scope.where = fields.get("whereClause", scope.where)
     for field, name in _SELECT_CLAUSES:
         if field in fields:
             value = fields[field]

@@ -152,6 +152,7 @@ class Scope:
         "relation_count",
         "sources",
         "values_rows",
+        "where",
     )
 
     def __init__(self, index: int, parent: Scope | None) -> None:
@@ -177,6 +178,8 @@ class Scope:
         self.lateral = False
         self.values_rows = 0
         self.position: int | None = None
+        self.where: Fields = {}
+        """The WHERE of a SELECT."""
 
 
 class Walk:
@@ -490,6 +493,14 @@ def inner_nodes(node: Any) -> list[Fields]:
             found.append(item)
             waiting.extend(value for name, value in item.items() if name != "SelectStmt")
     return found
+
+
+_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+def setting_name(name: str) -> str:
+    """A setting's name in lower case as guc.c compares it: ASCII letters alone."""
+    return name.translate(_LOWER)
 
 
 def qualifiers(names: list[str]) -> tuple[str | None, str | None]:

@@ -342,6 +342,15 @@ class SettingHow(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PinnedName:
+    """The text that a WHERE holds the column ``name`` of a relation to: lower case, as a setting's name."""
+
+    name: str
+    relation: int
+    """Index into ``Facts.relations``."""
+
+
+@dataclass(frozen=True, slots=True)
 class SettingRef:
     """A setting that the statement changes. ``name`` is lower case, None where it is no constant.
 
@@ -353,6 +362,9 @@ class SettingRef:
     values: tuple[str, ...] | None = None
     local: bool = False
     position: int | None = None
+    pinned: PinnedName | None = None
+    """What ``name`` is where it is read from pg_catalog.pg_settings. Only ``rules/setting_not_allowed`` looks
+    whether it is: to all others the name is unknown."""
 
 
 class TransactionKind(StrEnum):

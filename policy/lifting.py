@@ -15,7 +15,8 @@ from it in digits only, and those within the spans that ``spans`` gives.
   which made the A_Const. The tree of T shows that A_Const as one side of ``column = number`` (or ``<>``,
   ``<``, ``>``, ``<=``, ``>=``), which is a whole conjunct of the WHERE of a SELECT.
 * *The facts are the same*, positions too, because no length changes; only ``Facts.sql`` differs. What facts
-  keep of constants is that of calls, limits, settings, casts and writes, none of which is such a conjunct.
+  keep of constants is that of calls, limits, settings, casts and writes, none of which is such a conjunct;
+  a setting's name may be one of a text (``SettingRef.pinned``), which T has none of.
 * *No rule reads more than facts*, but for what reads the text again: to tell a driver's look-up and an
   allowance, which lift all constants themselves, and the size of values that a statement makes, which is why
   one that may make them is left out.

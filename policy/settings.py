@@ -112,6 +112,9 @@ BASE = frozenset(
     }
 )
 
+FOLLOWED = HELD.keys() | READ_ONLY_SETTINGS
+"""Settings whose value others keep account of, who know of a change only where the text names the setting."""
+
 
 def allowed_names(policy: Policy) -> frozenset[str]:
     """Lower-case names of all settings that agents of ``policy`` may change."""
@@ -149,13 +152,13 @@ def judge_read_only(ref: SettingRef, policy: Policy) -> Violation | None:
 def judge_name(ref: SettingRef, policy: Policy) -> Violation | None:
     """Refuse a setting that is not allowed, or one of the held settings to a value that is not."""
     if ref.name is None:
-        return _violation(ref, policy, "A setting whose name is no constant is not allowed")
+        return not_allowed(ref, policy, "A setting whose name is no constant is not allowed")
     if ref.name not in allowed_names(policy):
-        return _violation(ref, policy, f"Setting {ref.name} is not allowed by policy {policy.name}")
+        return not_allowed(ref, policy, f"Setting {ref.name} is not allowed by policy {policy.name}")
     wrong = _wrong_value(ref, policy)
     if wrong is None:
         return None
-    return _violation(ref, policy, f"Setting {ref.name} is not allowed to take this value: {wrong}")
+    return not_allowed(ref, policy, f"Setting {ref.name} is not allowed to take this value: {wrong}")
 
 
 def _wrong_value(ref: SettingRef, policy: Policy) -> str | None:
@@ -174,7 +177,8 @@ def _wrong_value(ref: SettingRef, policy: Policy) -> str | None:
     return held(values, policy)
 
 
-def _violation(ref: SettingRef, policy: Policy, message: str) -> Violation:
+def not_allowed(ref: SettingRef, policy: Policy, message: str) -> Violation:
+    """The objection to ``ref`` in these words, with what may be set instead."""
     return Violation(
         rule=NAME,
         message=message,

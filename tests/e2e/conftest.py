@@ -18,19 +18,33 @@ STRICT = (
     WRITER.replace("name: writer", "name: strict").replace("catalogs: filtered", "catalogs: on")
     + "rules: {unbounded-join: reject}\n"
 )
+DUMPER = """
+version: 1
+name: dumper
+mode: enforce
+access: read_write
+statements: {select: allow, set: allow, transaction: allow, prepare: allow, lock: allow, copy_out: allow}
+relations: {allow: ["public.*"], catalogs: on}
+functions: {allow: [builtin-safe, "pg_catalog.*"]}
+settings:
+  allow: [default_table_access_method, idle_in_transaction_session_timeout, lock_timeout,
+    restrict_nonsystem_relation_kind, row_security, statement_timeout, synchronize_seqscans,
+    transaction_timeout]
+"""
+"""What pg_dump needs, and nothing that writes."""
 
 
 @pytest.fixture(scope="session")
 def gateway(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
-    """A proxy before each server, with two further agents.
+    """A proxy before each server, with three further agents.
 
-    ``insider`` may listen and see all catalogs; ``strict`` sees them too,
-    and may not join without a bound. The database is shared: a test writes rows of its own only, and counts
-    no others.
+    ``insider`` may listen and see all catalogs; ``strict`` sees them too, and may not join without a bound;
+    ``dumper`` may run pg_dump. The database is shared: a test writes rows of its own only, and counts no
+    others.
     """
     folder = tmp_path_factory.mktemp("gateway")
     with (
         postgres.database() as database,
-        run_proxy(database, folder, {"insider": INSIDER, "strict": STRICT}) as running,
+        run_proxy(database, folder, {"insider": INSIDER, "strict": STRICT, "dumper": DUMPER}) as running,
     ):
         yield running

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -164,3 +165,37 @@ def test_large_objects_are_not_offered(program: str, through: dict[str, str]) ->
     printed = run(program, through, "-c", r"\lo_import /dev/null", "-c", "SELECT 'lives on'")
     assert "ERROR" in printed
     assert "lives on" in printed
+
+
+def test_pg_dump_passes_where_nothing_may_write(
+    gateway: RunningProxy, through: dict[str, str], direct: dict[str, str]
+) -> None:
+    """Also what it sets by a name that it reads from pg_settings."""
+    # A link to the server's program may stand alone.
+    server = gateway.database.server.engine.binaries.folder / "postgres"
+    program = server.resolve().with_name("pg_dump")
+    if not program.exists():
+        skip_or_fail(f"{program} is not there.")
+    gateway.database.execute(
+        "CREATE TABLE IF NOT EXISTS kept AS SELECT id, status FROM orders; GRANT SELECT ON kept TO shop_app"
+    )
+    dumps = [
+        subprocess.run(
+            [program, "-t", "public.kept"],
+            env={"PATH": os.environ["PATH"], **{f"PG{n.upper()}": v for n, v in parameters.items()}},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        for parameters in (direct, {**through, "user": "dumper"})
+    ]
+    told, seen = ((done.returncode, _unfenced(done.stdout), done.stderr) for done in dumps)
+    assert told[0] == 0, told[2]
+    assert seen == told
+    assert "COPY public.kept" in told[1]
+
+
+def _unfenced(dump: str) -> str:
+    """Less the random word that a dump is fenced in by."""
+    return re.sub(r"^\\(un)?restrict .*", "", dump, flags=re.MULTILINE)
