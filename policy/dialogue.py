@@ -15,13 +15,14 @@ from typing import Final, NamedTuple
 
 from policy.decision import Decision, Reject, refuse
 from policy.facts import QueryString
-from policy.ledger import Ledger, LedgerUnavailableError
+from policy.ledger import Ledger, LedgerUnavailableError, new_id
 from policy.lineage import (
     Again,
     Considered,
     Halted,
     NotAnAnswer,
     Outcome,
+    Part,
     Repair,
     may_open,
     outcome_of,
@@ -31,6 +32,7 @@ from policy.model import Halt, Mode, Policy, RepairTerms, StatementClass, Violat
 from policy.names import Names
 from policy.repair import Finding, attempt, finding_of_error, finding_of_rejection
 from policy.rules.repair_halted import halted, unavailable, unkept
+from policy.sandbox import Tried
 from policy.terms import Parameter
 
 _ASIDE: Final = frozenset({StatementClass.SHOW, StatementClass.TRANSACTION, StatementClass.SET})
@@ -38,10 +40,26 @@ _ASIDE: Final = frozenset({StatementClass.SHOW, StatementClass.TRANSACTION, Stat
 
 
 class Judged(NamedTuple):
-    """A decision in the light of the refusals before it, and the ``repair`` that its statement is."""
+    """A decision in the light of the refusals before it, and the ``repair`` that its statement is; ``part``
+    is the statement's place in a lineage, where it has one."""
 
     decision: Decision
     repair: Repair | None = None
+    part: Part | None = None
+
+
+class Refused(NamedTuple):
+    """A refusal as it is to be told, and the place that its statement has in a lineage by now."""
+
+    decision: Reject
+    part: Part | None = None
+
+
+class Failed(NamedTuple):
+    """The turns that an error of PostgreSQL's leaves, and the place in a lineage of what ended with it."""
+
+    turns_left: int = 0
+    part: Part | None = None
 
 
 class Run(NamedTuple):
@@ -104,8 +122,11 @@ class Dialogue:
         except LedgerUnavailableError:
             return Judged(self._led_by(unavailable(self.policy), decision, names))
         if isinstance(considered, Halted):
-            return Judged(self._led_by(halted(considered.halt, self.policy), decision, names))
-        return Judged(decision, considered if isinstance(considered, Repair) else None)
+            refusal = self._led_by(halted(considered.halt, self.policy), decision, names)
+            return Judged(refusal, part=considered.part)
+        if isinstance(considered, Repair):
+            return Judged(decision, considered, considered.part)
+        return Judged(decision)
 
     def judge_refused(
         self, decision: Reject, names: Names, now: float, values: Sequence[Parameter] = ()
@@ -114,7 +135,8 @@ class Dialogue:
         judged = self.judge(decision, names, now, values)
         if judged.decision is not decision:
             return judged
-        return Judged(self.refused(decision, names, judged.repair, now), judged.repair)
+        told = self.refused(decision, names, judged.repair, now)
+        return Judged(told.decision, judged.repair, told.part)
 
     def consider(
         self, query: QueryString, names: Names, now: float, values: Sequence[Parameter] = ()
@@ -125,29 +147,41 @@ class Dialogue:
         made = attempt(query, names, values)
         return self.ledger.consider(self.scope, self.connection, made, now)
 
-    def refused(self, decision: Reject, names: Names, repair: Repair | None, now: float) -> Reject:
+    def refused(
+        self,
+        decision: Reject,
+        names: Names,
+        repair: Repair | None,
+        now: float,
+        tried: Tried | None = None,
+    ) -> Refused:
         """A refusal as it is to be told: it opens a lineage, or spends the turn of the one it answers.
 
-        ``repair`` is what its statement was judged to be, also where it was let run and then went too far.
+        ``repair`` is what its statement was judged to be, also where it was let run and then went too far;
+        ``tried`` what the clone had said of it by then.
         """
         if not self.kept:
-            return decision
+            return Refused(decision)
         finding = finding_of_rejection(decision.query, names, decision.violations)
         if repair is None:
+            part = None
             watch = watches(self.policy, decision.statement_class, finding)
             if decision.repair.allowed or watch:
                 watch = watch and not decision.repair.allowed
-                self._open(decision.query, names, finding, now, watch=watch)
+                part = self._open(decision.query, names, finding, now, watch=watch, tried=tried)
             if decision.repair.allowed and self.ledger.down:
                 violations = (*decision.violations, unkept(self.policy))
                 halt = Halt.REPAIR_BUDGET_EXHAUSTED
-                return replace(decision, violations=violations, repair=RepairTerms(), halt=halt)
-            return decision
+                return Refused(replace(decision, violations=violations, repair=RepairTerms(), halt=halt))
+            return Refused(decision, part)
         if repair.turns_left > 0 and decision.repair.allowed:
-            self._settle_again(repair, decision.query, names, finding, now)
-            return replace(decision, repair=replace(decision.repair, turns_left=repair.turns_left))
-        self.ledger.settled(repair, Outcome.REJECTED, now)
-        return replace(decision, repair=RepairTerms(), halt=Halt.REPAIR_BUDGET_EXHAUSTED)
+            again = _again(decision.query, names, finding)
+            self.ledger.settled(repair, Outcome.FAILED, now, again, _brief(tried))
+            left = replace(decision.repair, turns_left=repair.turns_left)
+            return Refused(replace(decision, repair=left), repair.part)
+        self.ledger.settled(repair, Outcome.REJECTED, now, tried=_brief(tried))
+        spent = replace(decision, repair=RepairTerms(), halt=Halt.REPAIR_BUDGET_EXHAUSTED)
+        return Refused(spent, repair.part)
 
     def failed(
         self,
@@ -159,21 +193,23 @@ class Dialogue:
         repair: Repair | None = None,
         judged: bool = True,
         at_bind: bool = False,
-    ) -> int:
-        """PostgreSQL refused the statement of ``decision`` with an ErrorResponse; the turns that this leaves.
+        tried: Tried | None = None,
+    ) -> Failed:
+        """PostgreSQL refused the statement of ``decision`` with an ErrorResponse; what that leaves.
 
         ``fields`` are by the names of the wire's decoder (``sqlstate``, ``position``, ``column``). ``repair``
         is what the statement was judged to be, ``judged`` False where nobody has asked: it may be a repair
-        after all. ``at_bind`` as in ``repair.finding_of_error``.
+        after all. ``at_bind`` as in ``repair.finding_of_error``. ``tried`` is what the clone said of the
+        statement, where it was to be tried.
         """
         sqlstate = fields.get("sqlstate", "")
         statement_class = decision.statement_class
         if not self.kept or statement_class is None:
-            return 0
+            return Failed()
         if not judged:
             considered = self.consider(decision.query, names, now)
             if isinstance(considered, Halted):
-                return 0
+                return Failed(0, considered.part)
             repair = considered if isinstance(considered, Repair) else None
         finding = None
         if may_open(self.policy, statement_class, sqlstate):
@@ -182,15 +218,16 @@ class Dialogue:
                 sqlstate, decision.query, names, position, column=fields.get("column"), at_bind=at_bind
             )
         if repair is None and finding is not None:
-            self._open(decision.query, names, finding, now)
-            return 0 if self.ledger.down else self.policy.repair.turns
+            part = self._open(decision.query, names, finding, now, tried=tried)
+            return Failed(0 if self.ledger.down else self.policy.repair.turns, part)
         if repair is None:
-            return 0
+            return Failed()
         if finding is not None and repair.turns_left > 0:
-            self._settle_again(repair, decision.query, names, finding, now)
-            return repair.turns_left
-        self.settled(repair, sqlstate, now)
-        return 0
+            again = _again(decision.query, names, finding)
+            self.ledger.settled(repair, Outcome.FAILED, now, again, _brief(tried))
+            return Failed(repair.turns_left, repair.part)
+        self.settled(repair, sqlstate, now, tried=tried)
+        return Failed(0, repair.part)
 
     def leaves(self, decision: Decision, sqlstate: str) -> int:
         """The turns that such an error leaves, if the statement of ``decision`` is no repair."""
@@ -198,16 +235,19 @@ class Dialogue:
         opens = self.kept and cls is not None and may_open(self.policy, cls, sqlstate)
         return self.policy.repair.turns if opens and not self.ledger.down else 0
 
-    def settled(self, repair: Repair, sqlstate: str | None, now: float, *, known: bool = True) -> None:
-        """What became of ``repair``: the error it ended with, None for success; ``known`` False where nobody
-        can say, because the connection ended or PostgreSQL read past it."""
-        self.ledger.settled(repair, outcome_of(sqlstate) if known else Outcome.NOT_TRIED, now)
-
-    def _settle_again(
-        self, repair: Repair, query: QueryString, names: Names, finding: Finding, now: float
+    def settled(
+        self,
+        repair: Repair,
+        sqlstate: str | None,
+        now: float,
+        *,
+        known: bool = True,
+        tried: Tried | None = None,
     ) -> None:
-        again = Again(attempt(query, names, finding=finding), finding)
-        self.ledger.settled(repair, Outcome.FAILED, now, again)
+        """What became of ``repair``: the error it ended with, None for success; ``known`` False where nobody
+        can say, because the connection ended or PostgreSQL read past it. ``tried`` as in ``failed``."""
+        outcome = outcome_of(sqlstate) if known else Outcome.NOT_TRIED
+        self.ledger.settled(repair, outcome, now, tried=_brief(tried))
 
     def _led_by(self, violation: Violation, decision: Decision, names: Names) -> Reject:
         """The refusal that ``violation`` leads, whatever the gate had to say as well."""
@@ -215,11 +255,37 @@ class Dialogue:
         return refuse(self.policy, names, decision.query, (violation, *others))
 
     def _open(
-        self, query: QueryString, names: Names, finding: Finding, now: float, *, watch: bool = False
-    ) -> None:
+        self,
+        query: QueryString,
+        names: Names,
+        finding: Finding,
+        now: float,
+        *,
+        watch: bool = False,
+        tried: Tried | None = None,
+    ) -> Part | None:
         first = attempt(query, names, finding=finding)
-        rules = self.policy.repair
-        self.ledger.open(self.scope, self.connection, first, finding, now=now, rules=rules, watch=watch)
+        opened = self.ledger.open(
+            self.scope,
+            self.connection,
+            first,
+            finding,
+            now=now,
+            rules=self.policy.repair,
+            watch=watch,
+            tried=_brief(tried),
+            # Known at once, also where the store is told later.
+            name=new_id(),
+        )
+        return None if opened is None else Part(opened, 0)
+
+
+def _again(query: QueryString, names: Names, finding: Finding) -> Again:
+    return Again(attempt(query, names, finding=finding), finding)
+
+
+def _brief(tried: Tried | None) -> Tried | None:
+    return None if tried is None else tried.brief()
 
 
 def _repairs_any(policy: Policy) -> bool:

@@ -37,6 +37,7 @@ from policy.lineage import (
 )
 from policy.model import RepairRules
 from policy.repair import Attempt, Finding
+from policy.sandbox import Tried
 
 MAX_LINEAGES: Final = 256
 """Lineages of one scope. Beyond it the oldest that still has its turn gives way, then the oldest."""
@@ -77,10 +78,13 @@ class Ledger(Protocol):
         now: float,
         rules: RepairRules,
         watch: bool = False,
+        tried: Tried | None = None,
+        name: str | None = None,
     ) -> str | None:
         """Open a lineage for the refusal of ``first``; its id, or None where ``rules`` grant no turn.
 
-        ``watch`` for one that grants no repair (``lineage.watches``).
+        ``watch`` for one that grants no repair (``lineage.watches``); ``tried`` as in ``Lineage``. ``name``
+        is the id it is to have, one that is no other's; None: the ledger gives it one.
         Only for a refusal that is no answer itself: what ``consider`` called a repair or halted opens none.
         """
         ...
@@ -97,11 +101,16 @@ class Ledger(Protocol):
         ...
 
     def settled(
-        self, repair: Repair, outcome: Outcome, now: float, again: Again | None = None
+        self,
+        repair: Repair,
+        outcome: Outcome,
+        now: float,
+        again: Again | None = None,
+        tried: Tried | None = None,
     ) -> CloseOut | None:
         """Say what became of a repair; the close-out record where that ended its lineage.
 
-        ``again`` as in ``lineage.after``.
+        ``again`` and ``tried`` as in ``lineage.after``.
         """
         ...
 
@@ -164,13 +173,13 @@ class Book(ABC):
         now: float,
         rules: RepairRules,
         watch: bool = False,
+        tried: Tried | None = None,
         name: str | None = None,
     ) -> str | None:
-        """As ``Ledger.open``; ``name`` is the id of a lineage that another store has as well."""
         if rules.turns < 1:
             return None
         made = Lineage(
-            id=name or secrets.token_hex(8),
+            id=name or new_id(),
             scope=scope,
             connection=connection,
             first=first,
@@ -179,6 +188,7 @@ class Book(ABC):
             until=now + rules.window_s,
             turns_left=0 if watch else rules.turns,
             watch=watch,
+            tried=tried,
         )
 
         def add(lineages: Lineages, closed: list[CloseOut]) -> str:
@@ -216,13 +226,18 @@ class Book(ABC):
         return self._changed(repair.scope, now, compare)
 
     def settled(
-        self, repair: Repair, outcome: Outcome, now: float, again: Again | None = None
+        self,
+        repair: Repair,
+        outcome: Outcome,
+        now: float,
+        again: Again | None = None,
+        tried: Tried | None = None,
     ) -> CloseOut | None:
         def close(lineages: Lineages, closed: list[CloseOut]) -> CloseOut | None:
             lineage = lineages.get(repair.lineage)
             if lineage is None:
                 return None
-            kept, record = after(lineage, outcome, now, again)
+            kept, record = after(lineage, outcome, now, again, tried)
             if kept is None:
                 del lineages[lineage.id]
             else:
@@ -273,6 +288,11 @@ class MemoryLedger(Book):
             else:
                 self._scopes.pop(scope, None)
             return result
+
+
+def new_id() -> str:
+    """An id that no lineage has, of any process."""
+    return secrets.token_hex(8)
 
 
 def _as_they_are(lineages: Lineages, closed: list[CloseOut]) -> None:

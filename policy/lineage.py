@@ -23,6 +23,7 @@ from policy.likeness import recognisable
 from policy.model import Halt, Policy, RepairRules, RepairScope, StatementClass
 from policy.normal import thawed
 from policy.repair import MISSING_VALUE, Attempt, Fault, Finding, compare, dummy_literal
+from policy.sandbox import Tried
 
 REPAIRABLE_ERRORS: Final = ("22", "23", "42")
 """SQLSTATE classes of the engine that a class with ``repair: once`` may repair: data, constraints, names and
@@ -68,7 +69,8 @@ class Lineage:
     ``turns_left`` does not count those in flight, ``turns_taken`` does. Times are in seconds since the epoch.
     ``answered`` are the targets of its answers so far; ``halt`` is what the last of them was halted for.
     ``watch`` is True where no repair was granted, and only a placeholder is looked out for: an INSERT that
-    lacked a value may come with it as a statement of its own, not with a made-up one.
+    lacked a value may come with it as a statement of its own, not with a made-up one. ``tried`` is what the
+    clone said last, of the refused statement or of a repair; None where neither was to be tried.
     """
 
     id: str
@@ -83,6 +85,7 @@ class Lineage:
     answered: frozenset[str] = frozenset()
     halt: Halt | None = None
     watch: bool = False
+    tried: Tried | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,8 @@ class CloseOut:
     """How a lineage ended, for the audit: there is one for each that granted a turn or was halted.
 
     ``reasons`` are what was found last, the deciding one first (``repair.Finding``); ``halt`` is set where
-    ``ending`` is ``HALTED``. ``turns`` counts those taken; times are seconds since the epoch.
+    ``ending`` is ``HALTED``. ``turns`` counts those taken, ``tried`` is as in ``Lineage``; times are seconds
+    since the epoch.
     """
 
     lineage: str
@@ -102,6 +106,15 @@ class CloseOut:
     halt: Halt | None
     opened: float
     closed: float
+    tried: Tried | None = None
+
+
+class Part(NamedTuple):
+    """A statement's place in a lineage. ``turn`` is 0 for the refused statement that opened it and counts its
+    answers from 1; None for an answer that had no turn left."""
+
+    lineage: str
+    turn: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +126,18 @@ class NotAnAnswer:
 class Repair:
     """The statement is the repair of ``lineage`` and has its turn; say with ``settled`` what became of it.
 
-    ``turns_left`` are those that the policy grants beyond this one, should it fail.
+    ``turns_left`` are those that the policy grants beyond this one, should it fail; ``turn`` is which of them
+    it has, the first being 1.
     """
 
     scope: str
     lineage: str
     turns_left: int = 0
+    turn: int = 1
+
+    @property
+    def part(self) -> Part:
+        return Part(self.lineage, self.turn)
 
 
 class Again(NamedTuple):
@@ -133,11 +152,17 @@ class Again(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Halted:
-    """The statement answers ``lineage`` and is refused. ``record`` is set where this ended the lineage."""
+    """The statement answers ``lineage`` and is refused. ``record`` is set where this ended the lineage;
+    ``turn`` is the one that the statement has spent, None where none was left."""
 
     halt: Halt
     lineage: str
     record: CloseOut | None = None
+    turn: int | None = None
+
+    @property
+    def part(self) -> Part:
+        return Part(self.lineage, self.turn)
 
 
 Considered = NotAnAnswer | Repair | Halted
@@ -223,7 +248,7 @@ def weigh(
     )
     halt = compare(lineage.first, lineage.finding, made)
     if halt is None:
-        return Repair(lineage.scope, lineage.id, taken.turns_left), taken
+        return Repair(lineage.scope, lineage.id, taken.turns_left, taken.turns_taken), taken
     # Whoever answers a refusal by something else is told not to go on: no turn is left for it.
     return _halted(taken, halt, now)
 
@@ -232,7 +257,7 @@ def _halted(lineage: Lineage, halt: Halt, now: float) -> tuple[Halted, Lineage]:
     """``lineage`` without a turn; the record, unless it was halted before."""
     changed = replace(lineage, halt=halt, turns_left=0)
     record = _record(changed, Ending.HALTED, now) if lineage.halt is None else None
-    return Halted(halt, lineage.id, record), changed
+    return Halted(halt, lineage.id, record, lineage.turns_taken or None), changed
 
 
 def _watched(lineage: Lineage, made: Attempt, now: float) -> tuple[Considered, Lineage | None]:
@@ -252,18 +277,21 @@ def reweigh(lineage: Lineage | None, made: Attempt, now: float) -> tuple[Conside
         return NotAnAnswer(), None
     halt = compare(lineage.first, lineage.finding, made)
     if halt is None:
-        return Repair(lineage.scope, lineage.id, lineage.turns_left), None
+        return Repair(lineage.scope, lineage.id, lineage.turns_left, lineage.turns_taken), None
     return _halted(lineage, halt, now)
 
 
 def after(
-    lineage: Lineage, outcome: Outcome, now: float, again: Again | None = None
+    lineage: Lineage, outcome: Outcome, now: float, again: Again | None = None, tried: Tried | None = None
 ) -> tuple[Lineage | None, CloseOut | None]:
     """The lineage once its repair's outcome is known, None where it is closed; and the record if it ended.
 
     A repair that failed and comes with ``again`` leaves the turns that there are; any other ends it. Where
-    another answer was halted meanwhile, that has ended it: no turn comes back.
+    another answer was halted meanwhile, that has ended it: no turn comes back. ``tried`` is what the clone
+    said of the repair.
     """
+    if tried is not None:
+        lineage = replace(lineage, tried=tried)
     given_back = outcome is Outcome.NOT_TRIED
     if lineage.halt is not None or (given_back and lineage.turns_taken == 0):
         return lineage, None
@@ -293,6 +321,7 @@ def _record(lineage: Lineage, ending: Ending, now: float) -> CloseOut:
         halt=lineage.halt,
         opened=lineage.opened,
         closed=now,
+        tried=lineage.tried,
     )
 
 
@@ -313,6 +342,7 @@ def to_json(lineage: Lineage) -> dict[str, Any]:
         "answered": sorted(lineage.answered),
         "halt": lineage.halt,
         "watch": lineage.watch,
+        "tried": None if lineage.tried is None else lineage.tried.as_json(),
         "first": {
             "statement_class": first.statement_class,
             "classes": sorted(first.classes),
@@ -341,7 +371,11 @@ def to_json(lineage: Lineage) -> dict[str, Any]:
 
 
 def from_json(body: Mapping[str, Any]) -> Lineage:
-    """The lineage that ``to_json`` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+    """The lineage that ``to_json`` wrote. Raises KeyError, TypeError or ValueError for anything else.
+
+    ``tried`` may be missing, as it is from what was written before it was kept; whoever does not know of it
+    reads past it. So workers of both kinds may share a store while they are exchanged.
+    """
     first, finding = body["first"], body["finding"]
     return Lineage(
         id=body["id"],
@@ -354,6 +388,7 @@ def from_json(body: Mapping[str, Any]) -> Lineage:
         answered=frozenset(body["answered"]),
         halt=None if body["halt"] is None else Halt(body["halt"]),
         watch=body["watch"],
+        tried=_tried(body.get("tried")),
         first=Attempt(
             **{
                 **first,
@@ -376,6 +411,10 @@ def from_json(body: Mapping[str, Any]) -> Lineage:
             values=finding["values"],
         ),
     )
+
+
+def _tried(told: Mapping[str, Any] | None) -> Tried | None:
+    return None if told is None else Tried(told["error"], told.get("not_tried"))
 
 
 def _faults(pairs: Iterable[tuple[str, list[str]]]) -> tuple[Fault, ...]:

@@ -130,6 +130,12 @@ def why_not(query: QueryString, *, simple: bool, types: Sequence[int] = ()) -> s
     return next((why for cls, why in _OF_THE_SESSION.items() if cls in facts.classes), None)
 
 
+_TOLD: Final = ("sqlstate", "message", "detail", "hint", "position")
+"""The fields of an error that the audit has."""
+_MOST_KEPT: Final = 1_000
+"""Characters of a field that are kept with a lineage."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tried:
     """What came of trying a statement: ``error`` is PostgreSQL's, by the names of ``engine_errors``, None
@@ -169,11 +175,18 @@ class Tried:
             case _:
                 return cls(error=error)
 
+    def brief(self) -> Tried:
+        """What is worth keeping for the end of a lineage: what the audit tells of it, at no great length."""
+        told = self.error
+        if told is not None:
+            told = {name: told[name][:_MOST_KEPT] for name in _TOLD if name in told}
+        return Tried(told, self.why_not)
+
     def as_json(self, *, full: bool = True) -> dict[str, object]:
         """The audit's ``sandbox``; not ``full``: without what may quote the statement."""
         told = self.error
         if told is not None:
-            kept = ("sqlstate", "message", "detail", "hint", "position") if full else ("sqlstate",)
+            kept = _TOLD if full else ("sqlstate",)
             told = {name: told[name] for name in kept if name in told}
         return {"error": told, **({} if self.why_not is None else {"not_tried": self.why_not})}
 

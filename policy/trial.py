@@ -104,9 +104,12 @@ def _decided(step: Step, situation: Situation, dialogue: Dialogue, now: float) -
     """The rejection of ``step`` as the agent would read it; None where it is let run, to its end."""
     names = situation.names
     decision = decide(dialogue.policy, situation, parse(step.sql))
-    told, repair = dialogue.judge(decision, names, now)
+    if isinstance(decision, Reject):
+        told, repair, _ = dialogue.judge_refused(decision, names, now)
+    else:
+        told, repair, _ = dialogue.judge(decision, names, now)
     if isinstance(told, Reject):
-        return dialogue.refused(told, names, repair, now)
+        return told
     if step.fails is not None:
         fields = {"sqlstate": step.fails}
         if step.position is not None:

@@ -383,7 +383,7 @@ class AgentSide:
         """Let the Execute at hand run: as it came (None), or by the messages that hold what it writes."""
         self._sandbox.ran()
         entry = self._c.entry(ruling, "extended")
-        entry.repair = portal.repair
+        entry.answers(portal.repair)
         if portal.tried is not None:
             entry.sandbox, portal.tried = portal.tried.outcome, None
         if portal.price is not None:

@@ -142,7 +142,7 @@ class Audit:
     def closed(self, record: CloseOut) -> None:
         """Queue the line of a refusal whose repair is over. Where there is no room, it goes to the log, or is
         given up as records are."""
-        line = closed_line(record)
+        line = closed_line(record, self._settings.statements)
         if self._gives_up(len(line)):
             return
         if self._closing.is_set() or not self._fits(len(line)):

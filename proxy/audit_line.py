@@ -141,7 +141,7 @@ class Renderer:
         decision = entry.decision
         refused = isinstance(decision, Reject)
         told = ""
-        if entry.repair is not None or (isinstance(decision, Reject) and decision.halt is not None):
+        if entry.part is not None or (isinstance(decision, Reject) and decision.halt is not None):
             told = "," + _members({"repair": _repair(entry)})
         if entry.sandbox is not None:
             told += "," + _members(
@@ -163,8 +163,9 @@ def lost_records(at: float, records: int) -> str:
     return _encode({"ts": _timestamp(at), "event": "records_lost", "records": records}) + "\n"
 
 
-def closed_line(record: CloseOut) -> str:
+def closed_line(record: CloseOut, statements: Statements) -> str:
     """The line of a refusal whose repair is over, one way or another; with its line feed."""
+    full = statements is Statements.FULL
     agent, database = agent_and_database(record.scope)
     body = {
         "event": "repair_closed",
@@ -178,6 +179,7 @@ def closed_line(record: CloseOut) -> str:
         "opened": _timestamp(record.opened),
         "turns": record.turns,
         "halt": record.halt,
+        "sandbox": None if record.tried is None else record.tried.as_json(full=full),
         "outcome": record.ending,
     }
     return _encode(body) + "\n"
@@ -210,10 +212,12 @@ def _padded(number: int, power: int) -> str:
     return str(power + number)[1:]
 
 
-def _repair(entry: AuditEntry) -> dict[str, str | None]:
-    """The lineage that the statement repairs, and why it may not be repaired itself."""
+def _repair(entry: AuditEntry) -> dict[str, str | int | None]:
+    """The lineage that the statement is of and its turn in it; why it may not be repaired."""
+    part = entry.part
     return {
-        "lineage": None if entry.repair is None else entry.repair.lineage,
+        "lineage": None if part is None else part.lineage,
+        "turn": None if part is None else part.turn,
         "halt": entry.decision.halt if isinstance(entry.decision, Reject) else None,
     }
 

@@ -291,7 +291,7 @@ class Conversation:
             "copy" if ruling.copies else protocol,
             self.clock(),
         )
-        entry.repair = self.repairs.repair_of(ruling)
+        entry.repair, entry.part = self.repairs.repair_of(ruling), self.repairs.part_of(ruling)
         return entry
 
     def rejection(self, ruling: Ruling, protocol: str) -> bytes:
@@ -314,6 +314,7 @@ class Conversation:
         entry.settled = True
         decision = self.gate.exceeded(entry.decision, self.scope, violation)
         entry.decision, entry.repair = decision, None
+        entry.part = None if entry.part is None else entry.part._replace(turn=None)
         rejection = reject(decision, entry.id, self.gate.policy)
         entry.sqlstate = rejection.sqlstate
         self.record(entry)
@@ -322,7 +323,7 @@ class Conversation:
     def exceeded(self, entry: AuditEntry, violation: Violation) -> bytes:
         """Make ``entry``, of a statement that was let run, that of a refusal, and word it for the agent."""
         decision = self.gate.exceeded(entry.decision, self.scope, violation)
-        decision = self.repairs.rejected(decision, self.scope, entry.repair)
+        decision = self.repairs.rejected(decision, self.scope, entry)
         entry.decision, entry.repair = decision, None
         rejection = reject(decision, entry.id, self.gate.policy)
         entry.sqlstate = rejection.sqlstate

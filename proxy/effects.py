@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from policy.catalog_names import SessionNames
 from policy.decision import Decision
 from policy.dialogue import Judged
-from policy.lineage import Repair
+from policy.lineage import Part, Repair
 from policy.model import Policy
 from policy.sandbox import Session, Tried
 from proxy.dsn import CloneTarget
@@ -156,7 +156,8 @@ class AuditEntry:
     failure in its pipeline kept PostgreSQL from running it. ``cost`` is the plan's price where one was asked,
     ``sandbox`` what came of trying it on a clone, where that was to be,
     ``repair`` the repair of an earlier refusal that the statement is, ``settled`` whether the ledger has
-    heard what came of it.
+    heard what came of it; ``part`` is the statement's place in the lineage of that refusal, also where it was
+    halted, or in the one it opened.
     """
 
     __slots__ = (
@@ -167,6 +168,7 @@ class AuditEntry:
         "id",
         "ms",
         "outcome_known",
+        "part",
         "protocol",
         "repair",
         "rows",
@@ -184,6 +186,7 @@ class AuditEntry:
         self.command_tag: str | None = None
         self.cost: Mapping[str, Any] | None = None
         self.repair: Repair | None = None
+        self.part: Part | None = None
         self.sandbox: Tried | None = None
         self.settled = False
         self.rows = 0
@@ -191,3 +194,8 @@ class AuditEntry:
         self.sqlstate: str | None = None
         self.ms = 0.0
         self.outcome_known = False
+
+    def answers(self, repair: Repair | None) -> None:
+        """The statement is ``repair``; None: it stands for itself."""
+        self.repair = repair
+        self.part = None if repair is None else repair.part

@@ -28,10 +28,11 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from policy.ledger import LedgerUnavailableError, MemoryLedger, Store
+from policy.ledger import LedgerUnavailableError, MemoryLedger, Store, new_id
 from policy.lineage import Again, CloseOut, Considered, NotAnAnswer, Outcome, Repair
 from policy.model import RepairRules
 from policy.repair import Attempt, Finding
+from policy.sandbox import Tried
 
 REST_S: Final = 1.0
 """How long a store that failed is not asked again, in seconds."""
@@ -61,7 +62,7 @@ class SharedLedger:
         self._clock = clock
         self._own = MemoryLedger()
         """The refusals that this process told of, to know their answers by."""
-        self._untold: deque[tuple[Repair, Outcome, float, Again | None]] = deque()
+        self._untold: deque[tuple[Repair, Outcome, float, Again | None, Tried | None]] = deque()
         self._lock = threading.Lock()
         self._failed: float | None = None
         self._reminded = 0.0
@@ -100,17 +101,30 @@ class SharedLedger:
         now: float,
         rules: RepairRules,
         watch: bool = False,
+        tried: Tried | None = None,
+        name: str | None = None,
     ) -> str | None:
         """As ``Ledger.open``; None as well where the store could not take it: no turn is to be had."""
-        name = None
+        name = name or new_id()
+        opened = None
         try:
-            name = self._asked(
-                lambda: self._store.open(scope, connection, first, finding, now=now, rules=rules, watch=watch)
+            opened = self._asked(
+                lambda: self._store.open(
+                    scope,
+                    connection,
+                    first,
+                    finding,
+                    now=now,
+                    rules=rules,
+                    watch=watch,
+                    tried=tried,
+                    name=name,
+                )
             )
         except LedgerUnavailableError:
             log.debug("a refusal is remembered by this process alone", store=self._name)
         self._own.open(scope, connection, first, finding, now=now, rules=rules, watch=watch, name=name)
-        return name
+        return opened
 
     def consider(self, scope: str, connection: str, made: Attempt, now: float) -> Considered:
         """As ``Ledger.consider``; while the store fails, ``LedgerUnavailableError`` is raised for what
@@ -126,16 +140,21 @@ class SharedLedger:
         return self._asked(lambda: self._store.recheck(repair, made, now))
 
     def settled(
-        self, repair: Repair, outcome: Outcome, now: float, again: Again | None = None
+        self,
+        repair: Repair,
+        outcome: Outcome,
+        now: float,
+        again: Again | None = None,
+        tried: Tried | None = None,
     ) -> CloseOut | None:
         """As ``Ledger.settled``; where the store cannot be told, None, and it is told later."""
         self._own.settled(repair, outcome, now, again)
         try:
-            return self._asked(lambda: self._store.settled(repair, outcome, now, again))
+            return self._asked(lambda: self._store.settled(repair, outcome, now, again, tried))
         except LedgerUnavailableError:
             with self._lock:
                 if len(self._untold) < MAX_UNTOLD:
-                    self._untold.append((repair, outcome, now, again))
+                    self._untold.append((repair, outcome, now, again, tried))
             return None
 
     def _asked(self, ask: Callable[[], T]) -> T:

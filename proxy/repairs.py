@@ -14,10 +14,11 @@ from policy.decision import Decision, Reject
 from policy.dialogue import Dialogue, Judged, Run
 from policy.facts import QueryString
 from policy.ledger import Ledger
-from policy.lineage import Again, CloseOut, Considered, Outcome, Repair
+from policy.lineage import Again, CloseOut, Considered, Outcome, Part, Repair
 from policy.model import RepairRules
 from policy.names import Names
 from policy.repair import Attempt, Finding
+from policy.sandbox import Tried
 from policy.terms import Parameter
 from proxy.effects import AuditEntry
 from proxy.gate import Gate
@@ -57,8 +58,8 @@ class Repairs:
         self._dialogue = Dialogue(gate.policy, told, scope, connection)
         self._now = now
         self._tell = tell
-        self._judged: tuple[QueryString, Repair | None] | None = None
-        """The statement judged last, and the repair it was found to be."""
+        self._judged: tuple[QueryString, Judged] | None = None
+        """The statement judged last, and what it was found to be."""
         self._told: Decision | None = None
         """The decision last had from a ledger that waits, which knows of it."""
 
@@ -73,13 +74,13 @@ class Repairs:
         ``runs`` are the rulings on what it has run by EXECUTE.
         """
         decision = ruling.decision
-        self._judged = (decision.query, None)
+        self._judged = (decision.query, Judged(decision))
         # Asked of every statement: what a ledger in memory need not be asked costs nothing else.
         if not self._kept or not (self.waits or self._ledger.has_open(self._scope)):
             return ruling
-        told, repair = self._asked.judge(decision, ruling.names, self._now(), values, _as_runs(runs))
-        self._judged = (decision.query, repair)
-        return self._as_told(ruling, told)
+        judged = self._asked.judge(decision, ruling.names, self._now(), values, _as_runs(runs))
+        self._judged = (decision.query, judged)
+        return self._as_told(ruling, judged.decision)
 
     def question(
         self, ruling: Ruling, values: Sequence[Parameter] = (), runs: Sequence[Ruling] = ()
@@ -89,7 +90,7 @@ class Repairs:
         if not self.waits:
             return None
         if not self._asked.concerns(decision):
-            self._judged = (decision.query, None)
+            self._judged = (decision.query, Judged(decision))
             return None
         if isinstance(decision, Reject):
             return lambda: self._asked.judge_refused(decision, names, now, values)
@@ -97,7 +98,7 @@ class Repairs:
 
     def answered(self, ruling: Ruling, judged: Judged) -> Ruling:
         """``ruling`` as the answer to its question has it."""
-        self._judged = (ruling.decision.query, judged.repair)
+        self._judged = (ruling.decision.query, judged)
         self._told = judged.decision
         return self._as_told(ruling, judged.decision)
 
@@ -108,8 +109,16 @@ class Repairs:
 
     def repair_of(self, ruling: Ruling) -> Repair | None:
         """The repair that the statement of ``ruling``, judged last, was found to be."""
+        return self._judged_as(ruling).repair
+
+    def part_of(self, ruling: Ruling) -> Part | None:
+        """The place in a lineage of the statement of ``ruling``, judged last."""
+        return self._judged_as(ruling).part
+
+    def _judged_as(self, ruling: Ruling) -> Judged:
         judged = self._judged
-        return judged[1] if judged is not None and judged[0] is ruling.decision.query else None
+        known = judged is not None and judged[0] is ruling.decision.query
+        return judged[1] if judged is not None and known else Judged(ruling.decision)
 
     def refused(self, ruling: Ruling) -> Ruling:
         """A refusal as it is to be told: it opens a lineage, or spends the turn of the one it answers."""
@@ -120,12 +129,19 @@ class Repairs:
             judged = self.judge(ruling)
             if judged.decision is not decision:
                 return judged
-        return self._as_told(ruling, self.rejected(decision, ruling.names, self.repair_of(ruling)))
+        _, repair, part = self._judged_as(ruling)
+        if part is not None and repair is None:
+            # Halted as an answer: it opens nothing of its own.
+            return ruling
+        told = self._dialogue.refused(decision, ruling.names, repair, self._now())
+        self._judged = (decision.query, Judged(told.decision, repair, told.part))
+        return self._as_told(ruling, told.decision)
 
-    def rejected(self, decision: Reject, names: Names, repair: Repair | None) -> Reject:
-        """The same for a decision, also on a statement that was let run: it was ``repair``, or stood for
-        itself."""
-        return self._dialogue.refused(decision, names, repair, self._now())
+    def rejected(self, decision: Reject, names: Names, entry: AuditEntry) -> Reject:
+        """The same for a decision on the statement of ``entry``, which was let run."""
+        told = self._dialogue.refused(decision, names, entry.repair, self._now(), entry.sandbox)
+        entry.part = told.part
+        return told.decision
 
     def failed(
         self,
@@ -142,20 +158,25 @@ class Repairs:
         the statement was a repair, and the answer is that of one that was none.
         """
         repair, entry.settled = entry.repair, True
-        decision, names, now = ruling.decision, ruling.names, self._now()
+        decision, names, now, tried = ruling.decision, ruling.names, self._now(), entry.sandbox
         if self.waits and not judged:
+            # Nothing is tried before it was judged.
             self._tell(
                 lambda: self._asked.failed(decision, names, fields, now, judged=False, at_bind=at_bind)
             )
             return self._asked.leaves(decision, fields.get("sqlstate", ""))
-        return self._dialogue.failed(
-            decision, names, fields, now, repair=repair, judged=judged, at_bind=at_bind
+        left = self._dialogue.failed(
+            decision, names, fields, now, repair=repair, judged=judged, at_bind=at_bind, tried=tried
         )
+        entry.part = left.part
+        return left.turns_left
 
     def settle(self, entry: AuditEntry) -> None:
         """The outcome of ``entry`` is recorded: so is that of the repair it was."""
         if entry.repair is not None and not entry.settled:
-            self._dialogue.settled(entry.repair, entry.sqlstate, self._now(), known=entry.outcome_known)
+            self._dialogue.settled(
+                entry.repair, entry.sqlstate, self._now(), known=entry.outcome_known, tried=entry.sandbox
+            )
 
     def _as_told(self, ruling: Ruling, told: Decision) -> Ruling:
         if told is ruling.decision or not isinstance(told, Reject):
@@ -193,10 +214,16 @@ class _ToldLater:
         now: float,
         rules: RepairRules,
         watch: bool = False,
+        tried: Tried | None = None,
+        name: str | None = None,
     ) -> str | None:
         ledger = self._ledger
-        self._tell(lambda: ledger.open(scope, connection, first, finding, now=now, rules=rules, watch=watch))
-        return None
+        self._tell(
+            lambda: ledger.open(
+                scope, connection, first, finding, now=now, rules=rules, watch=watch, tried=tried, name=name
+            )
+        )
+        return name
 
     def consider(self, scope: str, connection: str, made: Attempt, now: float) -> Considered:
         return self._ledger.consider(scope, connection, made, now)
@@ -205,10 +232,15 @@ class _ToldLater:
         return self._ledger.recheck(repair, made, now)
 
     def settled(
-        self, repair: Repair, outcome: Outcome, now: float, again: Again | None = None
+        self,
+        repair: Repair,
+        outcome: Outcome,
+        now: float,
+        again: Again | None = None,
+        tried: Tried | None = None,
     ) -> CloseOut | None:
         ledger = self._ledger
-        self._tell(lambda: ledger.settled(repair, outcome, now, again))
+        self._tell(lambda: ledger.settled(repair, outcome, now, again, tried))
         return None
 
 

@@ -169,7 +169,9 @@ class ServerSide:
         entry = head.entry if head.write is None else head.write.entry
         if entry is not None and not over:
             entry.sqlstate = fields.get("sqlstate")
-        turns_left = 0 if over else self._failed(head, fields, entry)
+        turns_left = 0
+        if not over:
+            turns_left, entry = self._failed(head, fields, entry)
         behind_copy = self._c.copy_syncs if self._c.replies.queue[-1] is head else 0
         self._c.copy_syncs = 0
         if head.kind not in (Owed.QUERY, Owed.SYNC):
@@ -181,23 +183,25 @@ class ServerSide:
             return DROP
         return head.rejection or over or self._c.enriched(fields, head.ruling, entry, turns_left)
 
-    def _failed(self, head: Reply, fields: Mapping[str, str], entry: AuditEntry | None) -> int:
+    def _failed(
+        self, head: Reply, fields: Mapping[str, str], entry: AuditEntry | None
+    ) -> tuple[int, AuditEntry | None]:
         """The server refused a statement that the gate had let through: that may be repaired, or was one.
 
-        How many repairs that leaves.
+        How many repairs that leaves, and what the audit has of it: a Parse or Bind that fails ends with that.
         """
         ruling = head.ruling
         if ruling is None or head.rejection:
-            return 0
+            return 0, entry
         judged, at_bind = head.kind is not Owed.PARSE, head.kind is Owed.BIND
         if entry is not None:
-            return self._c.repairs.failed(ruling, entry, fields, judged=judged, at_bind=at_bind)
+            return self._c.repairs.failed(ruling, entry, fields, judged=judged, at_bind=at_bind), entry
         entry = self._c.entry(ruling, "extended")
-        entry.repair = head.repair
+        entry.answers(head.repair)
         entry.sqlstate = fields.get("sqlstate")
         turns_left = self._c.repairs.failed(ruling, entry, fields, judged=judged, at_bind=at_bind)
         self._c.record(entry)
-        return turns_left
+        return turns_left, entry
 
     def _skip_to_sync(self, failed: Reply) -> None:
         """The server reads past everything until Sync: names it would have changed are put back."""

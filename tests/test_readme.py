@@ -37,6 +37,7 @@ from proxy import cli, config, config_reading, config_reference
 from proxy.agents import Auth
 from proxy.audit_line import closed_line
 from proxy.commands import rules as rule_pages
+from proxy.config import Statements
 from proxy.config_reading import read_config
 from proxy.demo import PASSWORDS
 from proxy.demo_tour import ANALYST, CLERK
@@ -409,7 +410,7 @@ def test_the_line_of_an_ending_shown_is_one() -> None:
         datetime.fromisoformat(shown["opened"]).timestamp(),
         datetime.fromisoformat(shown["ts"]).timestamp(),
     )
-    assert json.loads(closed_line(record)) == shown
+    assert json.loads(closed_line(record, Statements.FULL)) == shown
 
 
 def test_the_audit_line_shown_has_the_fields_of_a_real_one(demo: RunningDemo) -> None:

@@ -121,6 +121,18 @@ class Agent:
         wait_for(lambda: bool(lines()))
         return lines()[-1]
 
+    def ended(self, lineage: str) -> dict[str, Any]:
+        """The line of the end of ``lineage``."""
+        path = self._proxy.folder / "audit.jsonl"
+
+        def lines() -> list[dict[str, Any]]:
+            read = [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
+            return [each for each in read if each.get("event") and each["lineage"] == lineage]
+
+        wait_for(lambda: bool(lines()))
+        (line,) = lines()
+        return line
+
 
 @pytest.fixture
 def agents(proxy: RunningProxy) -> Iterator[Any]:
@@ -195,6 +207,22 @@ def test_the_clones_error_is_the_evidence_for_one_turn(agents: Any, extended: bo
     assert sqlstate(agent.send(wrong.format(-1), extended)) == "23514"
     assert sqlstate(agent.send(wrong.format(-2), extended)) == "23514"
     assert detail(agent.send(wrong.format(3), extended))["halt"] == "repair_budget_exhausted"
+    ended = agent.ended(agent.audited(wrong.format(-2))["repair"]["lineage"])
+    assert (ended["outcome"], ended["turns"], ended["reasons"]) == ("halted", 1, ["23514"])
+    assert ended["sandbox"]["error"] == agent.audited(wrong.format(-2))["sandbox"]["error"]
+    assert (
+        ended["sandbox"]["error"]["detail"] != agent.audited(wrong.format(-1))["sandbox"]["error"]["detail"]
+    )
+
+
+@both
+def test_a_repair_that_passes_on_the_clone_ends_without_an_error_of_it(agents: Any, extended: bool) -> None:
+    agent = agents()
+    wrong = f"UPDATE products SET price = {{}} WHERE id = {26 + extended}"
+    assert sqlstate(agent.send(wrong.format(-1), extended)) == "23514"
+    assert agent.send(wrong.format(3), extended).command_status == b"UPDATE 1"
+    ended = agent.ended(agent.audited(wrong.format(3))["repair"]["lineage"])
+    assert (ended["outcome"], ended["turns"], ended["sandbox"]) == ("repaired", 1, {"error": None})
 
 
 @both

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from policy.model import Policy
 from proxy.conversation import Identity
-from proxy.effects import Decide, Effect, ToBackend, ToFrontend
+from proxy.effects import Decide, Effect, Record, ToBackend, ToFrontend
 from proxy.gate import Gate
 from proxy.session import Session
 from proxy.wire import backend as wire
@@ -154,8 +154,12 @@ def test_so_is_one_of_the_extended_protocol_at_each_step() -> None:
     for before in answers.values():
         session, _ = session_of(View(), reader())
         session.from_frontend(parse(text) + bind() + execute() + SYNC)
-        answer = told(session.from_backend(before + wire.encode_error(fields) + ready()))
+        effects = session.from_backend(before + wire.encode_error(fields) + ready())
+        answer = told(effects)
         assert b"Write orders.id or customers.id." in answer
+        recorded = [effect.entry for effect in effects if isinstance(effect, Record)]
+        (told_of,) = (entry for entry in recorded if f'"id":"{entry.id}"'.encode() in answer)
+        assert (told_of.sqlstate, bool(told_of.id)) == ("42702", True)
 
 
 def test_the_server_s_own_end_is_told_as_it_is() -> None:
