@@ -465,7 +465,7 @@ class TestEpoch:
                 await connection.execute(statement)
                 asked.clear()
                 await reader.read()
-                counts.append(asked.count(catalog_queries.SERVERS.function_names))
+                counts.append(asked.count(catalog_queries.SERVERS_FUNCTIONS))
             return counts[0], counts[1], counts[2]
 
         assert on_connection(empty_database.dsn(), work) == (1, 0, 1)
