@@ -65,6 +65,8 @@ _TRIGGER_BEFORE: Final = 2
 _TRIGGER_INSTEAD: Final = 64
 _TRIGGER_EVENTS: Final = ((4, "insert"), (8, "delete"), (16, "update"), (32, "truncate"))
 
+_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
+
 _OUT_MODES: Final = frozenset("obt")
 """``pg_proc.proargmodes``: OUT, INOUT, TABLE."""
 
@@ -102,6 +104,8 @@ class _Noting(Generic[_Asked, _Answer]):
 
     def taken(self) -> Mapping[_Asked, _Answer | None]:
         """What was noted since this was last called."""
+        if not self._noted:
+            return _NOTHING  # as mostly, and kept for each relation
         noted, self._noted = self._noted, {}
         return noted
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from itertools import pairwise
+from random import Random
 from typing import Any, TypeVar
 
 import asyncpg
@@ -413,6 +415,111 @@ SERVERS_CHANGES = (
 """Of objects that came with the server."""
 
 
+RANDOM_START = """
+CREATE SCHEMA s0; CREATE SCHEMA s1;
+CREATE FUNCTION fire() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+CREATE FUNCTION f0(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1';
+CREATE FUNCTION f1(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1';
+CREATE DOMAIN d0 AS int; CREATE DOMAIN d1 AS int;
+CREATE TABLE t0 (id int PRIMARY KEY, a d0, b d1 DEFAULT f0(1));
+CREATE TABLE t1 (id int PRIMARY KEY, a int REFERENCES t0, b t0);
+CREATE VIEW v0 AS SELECT id, a, f0(id) AS b FROM t0;
+CREATE TABLE p0 (id int, a int) PARTITION BY RANGE (id);
+"""
+"""What RANDOM_CHANGES begins with."""
+RANDOM_CHANGES = (
+    "CREATE TABLE {t} (id int PRIMARY KEY, a {type}, b {type})",
+    "CREATE TABLE {t} (id int, a {type}) INHERITS ({t})",
+    "CREATE TABLE {t} PARTITION OF {p} FOR VALUES FROM ({n}) TO ({n} + 1)",
+    "CREATE TABLE {p} (id int, a {type}) PARTITION BY RANGE (id)",
+    "CREATE TEMP TABLE {t} (id int)",
+    "CREATE TYPE {t} AS (id int, a {type})",
+    "CREATE MATERIALIZED VIEW {v} AS SELECT * FROM {t}",
+    "CREATE VIEW {v} AS SELECT id, a, f{n}(id) AS b FROM {t}",
+    "CREATE OR REPLACE VIEW {v} AS SELECT id, f{n}(id)::int AS a, a AS b, {n} AS c FROM {t}",
+    "CREATE VIEW {v} AS SELECT x, x.id FROM {t} x JOIN {v} y USING (id)",
+    "CREATE RULE r{n} AS ON INSERT TO {t} DO ALSO UPDATE {t} SET a = NULL WHERE id = {n}",
+    "CREATE TRIGGER g{n} BEFORE INSERT ON {t} EXECUTE FUNCTION fire()",
+    "CREATE POLICY y{n} ON {t} USING (f{n}(id) > 0)",
+    "CREATE INDEX ON {t} (a, f{n}(id))",
+    "CREATE DOMAIN {d} AS int CHECK (f{n}(VALUE) > 0)",
+    "CREATE FUNCTION f{n}(text) RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    "ALTER TABLE {t} ADD COLUMN c {type}",
+    "ALTER TABLE {t} ADD COLUMN b {type} DEFAULT f{n}(3)",
+    "ALTER TABLE {t} ADD FOREIGN KEY (a) REFERENCES {t} (id)",
+    "ALTER TABLE {t} ADD CHECK (f{n}(a) > 0)",
+    "ALTER TABLE {t} DROP COLUMN a CASCADE",
+    "ALTER TABLE {t} ALTER a SET NOT NULL",
+    "ALTER TABLE {t} ALTER a TYPE {type} USING NULL",
+    "ALTER TABLE {t} ALTER b SET DEFAULT f{n}(2)",
+    "ALTER TABLE {t} RENAME COLUMN a TO c",
+    "ALTER TABLE {t} RENAME COLUMN c TO a",
+    "ALTER TABLE {t} RENAME TO t{n}",
+    "ALTER TABLE {t} SET SCHEMA s{n}",
+    "ALTER TABLE {t} INHERIT {t}",
+    "ALTER TABLE {t} DISABLE TRIGGER ALL",
+    "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY",
+    "ALTER TABLE {t} OWNER TO pg_monitor",
+    "ALTER TABLE {t} SET UNLOGGED",
+    "ALTER TABLE {p} DETACH PARTITION {t}",
+    "ALTER TABLE {p} ATTACH PARTITION {t} FOR VALUES FROM ({n}) TO ({n} + 1)",
+    "ALTER VIEW {v} RENAME COLUMN a TO c",
+    "ALTER DOMAIN {d} RENAME TO d{n}",
+    "ALTER DOMAIN {d} SET DEFAULT {n}",
+    "ALTER DOMAIN {d} SET NOT NULL",
+    "ALTER DOMAIN {d} SET SCHEMA s{n}",
+    "ALTER FUNCTION f{n}(int) RENAME TO renamed",
+    "ALTER FUNCTION renamed(int) RENAME TO f{n}",
+    "ALTER SCHEMA s{n} RENAME TO s2",
+    "ALTER SCHEMA s2 RENAME TO s{n}",
+    "DROP TABLE {t} CASCADE",
+    "DROP VIEW {v} CASCADE",
+    "DROP DOMAIN {d} CASCADE",
+    "DROP FUNCTION f{n}(int) CASCADE",
+    "ANALYZE",
+    "VACUUM FULL pg_attribute",
+    "BEGIN; ALTER TABLE {t} ADD COLUMN c int; ROLLBACK",
+    "BEGIN; SAVEPOINT s; ALTER TABLE {t} ADD c int; ROLLBACK TO s; ALTER TABLE {t} DROP COLUMN b; COMMIT",
+)
+
+
+class Spied:
+    """A connection that keeps what it was asked, by the text, and fails where ``failing`` is asked."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.asked: dict[str, tuple[Any, ...]] = {}
+        self.failing: str | None = None
+
+    def cursor(self, query: str, *arguments: Any, prefetch: int) -> Any:
+        self.asked[query] = arguments
+        return self.connection.cursor(query, *arguments, prefetch=prefetch)
+
+    async def fetch(self, query: str, *arguments: Any) -> Any:
+        if query == self.failing:
+            raise TimeoutError
+        return await self.connection.fetch(query, *arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.connection, name)
+
+
+def random_change(random: Random) -> str:
+    """One of RANDOM_CHANGES, of names of which some exist."""
+    statement = random.choice(RANDOM_CHANGES)
+    for part, chosen in (
+        ("{t}", ("t0", "t1", "t2", "s0.t0", "s1.t1", "p0")),
+        ("{v}", ("v0", "v1", "v2")),
+        ("{p}", ("p0", "p1")),
+        ("{d}", ("d0", "d1", "s0.d0")),
+        ("{type}", ("int", "text", "d0", "d1", "t0", "t1[]", "d0[]")),
+        ("{n}", ("0", "1")),
+    ):
+        while part in statement:
+            statement = statement.replace(part, random.choice(chosen), 1)
+    return statement
+
+
 class TestEpoch:
     def test_what_it_notices_and_what_not(self, empty_database: Database) -> None:
         async def work(connection: Any) -> tuple[list[str], list[str]]:
@@ -453,6 +560,89 @@ class TestEpoch:
             return differing
 
         assert on_connection(empty_database.dsn(), work) == []
+
+    @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 40))])
+    def test_whatever_changes_a_reader_reads_the_same_by_difference(
+        self, empty_database: Database, seed: int
+    ) -> None:
+        """Random changes, many of which fail or are undone, a few at a time."""
+        random = Random(seed)
+
+        async def work(connection: Any) -> tuple[list[str], int]:
+            await connection.execute(RANDOM_START)
+            reader = catalog_source.Reader(connection)
+            await reader.read()
+            differing, done = [], 0
+            for _ in range(8):
+                tried = []
+                for _ in range(random.randint(1, 14)):
+                    statement = random_change(random)
+                    tried.append(statement)
+                    try:
+                        await connection.execute(statement)
+                        done += 1
+                    except asyncpg.PostgresError:
+                        await connection.execute("ROLLBACK")
+                again, anew = await reader.read(), await catalog_source.read(connection)
+                if (
+                    again.content != anew.content
+                    or not again.sha256 == anew.sha256 == Catalog(again.content).sha256
+                ):
+                    differing.append("; ".join(tried))
+            return differing, done
+
+        differing, done = on_connection(empty_database.dsn(), work)
+        assert differing == []
+        assert done > 10, "most changes are to be made"
+
+    def test_columns_are_asked_for_where_they_changed(self, empty_database: Database) -> None:
+        """And where their type did: to rename a row type or a domain writes no column's row."""
+
+        async def work(connection: Any) -> list[int]:
+            await connection.execute(
+                "CREATE DOMAIN code AS text; CREATE TABLE held (a int); CREATE TABLE holder (h held);"
+                "CREATE TABLE coded (c code); CREATE TABLE plain (a int, b int)"
+            )
+            spied = Spied(connection)
+            reader = catalog_source.Reader(spied)
+            await reader.read()
+            counts = []
+            for statement in (
+                "ALTER TABLE held RENAME TO kept",
+                "ALTER DOMAIN code SET DEFAULT 'x'",
+                "CREATE TABLE another (a int)",
+                "CREATE VIEW seen AS SELECT a FROM plain",
+                "ALTER TABLE plain DROP COLUMN a CASCADE",
+                "INSERT INTO plain VALUES (1)",
+            ):
+                await connection.execute(statement)
+                spied.asked.clear()
+                await reader.read()
+                assert catalog_queries.ADDED_COLUMNS not in spied.asked
+                (oids,) = spied.asked[catalog_queries.COLUMNS_OF]
+                counts.append(len(oids))
+            return counts
+
+        # holder; coded; another; seen; plain, which seen went with
+        assert on_connection(empty_database.dsn(), work) == [1, 1, 1, 1, 1, 0]
+
+    def test_after_a_failure_a_reader_reads_everything(self, empty_database: Database) -> None:
+        async def work(connection: Any) -> tuple[bool, bool]:
+            await connection.execute("CREATE TABLE t (a int)")
+            spied = Spied(connection)
+            reader = catalog_source.Reader(spied)
+            await reader.read()
+            spied.failing = catalog_queries.WRITTEN
+            with pytest.raises(TimeoutError):
+                await reader.read()
+            spied.failing = None
+            await connection.execute("ALTER TABLE t ADD b int")
+            spied.asked.clear()
+            again, anew = await reader.read(), await catalog_source.read(connection)
+            assert catalog_queries.SERVERS_COLUMNS in spied.asked
+            return again.content == anew.content, relation(again, "t", "public").column("b") is not None
+
+        assert on_connection(empty_database.dsn(), work) == (True, True)
 
     def test_a_reader_asks_for_the_servers_part_once(self, empty_database: Database) -> None:
         asked: list[str] = []
@@ -572,14 +762,23 @@ def test_ten_thousand_relations(postgres18: Server) -> None:
                 f"EXECUTE format('CREATE TABLE t%s (id int, {columns})', n); END LOOP; END$$"
             )
 
-        async def work(connection: Any) -> tuple[Catalog, float, float]:
-            started = time.perf_counter()
-            found = await catalog_source.read(connection)
-            between = time.perf_counter()
+        async def work(connection: Any) -> tuple[Catalog, list[float]]:
+            reader = catalog_source.Reader(connection)
+            times = [time.perf_counter()]
+            await reader.read()
+            times.append(time.perf_counter())
+            await connection.execute("CREATE TABLE another (a int)")
+            times.append(time.perf_counter())
+            found = await reader.read()
+            times.append(time.perf_counter())
             await catalog_source.epoch(connection)
-            return found, between - started, time.perf_counter() - between
+            times.append(time.perf_counter())
+            anew = await catalog_source.read(connection)
+            assert found.content == anew.content
+            assert found.sha256 == anew.sha256
+            return found, [after - before for before, after in pairwise(times)]
 
-        found, reading, asking = on_connection(database.dsn(), work)
-        print(f"read in {reading:.2f} s, epoch in {asking * 1000:.0f} ms")
-        assert sum(r.schema == "public" for r in found.content.relations) == 10_000
+        found, (reading, _, again, asking) = on_connection(database.dsn(), work)
+        print(f"read in {reading:.2f} s, by difference in {again:.2f} s, epoch in {asking:.2f} s")
+        assert sum(r.schema == "public" for r in found.content.relations) == 10_001
         assert len(relation(found, "t9999", "public").columns) == 20
