@@ -6,19 +6,18 @@ Owns the conversation with the drivers, the comparison and the print-out. What i
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import asyncpg
 
 from proxy.demo_tour import TOUR, Refused, Returned, Step
 
-try:
+if TYPE_CHECKING:
     import psycopg
-except ModuleNotFoundError:  # brought by the demo extra alone
-    psycopg = None  # type: ignore[assignment]
 
 _SHOWN_ROWS: Final = 4
 _DETAIL_KEYS: Final = {"v", "id", "decision", "class", "rule", "violations", "repair", "halt", "cost"}
@@ -75,7 +74,7 @@ async def walk(agents: Mapping[str, str], direct: str, tell: Print) -> int:
 
     Raises DriverMissingError, and whatever a driver raises when it cannot connect.
     """
-    if psycopg is None:
+    if importlib.util.find_spec("psycopg") is None:
         raise DriverMissingError("The tour needs psycopg: pip install 'pgturnstile[demo]'.")
     failures = 0
     witness = await asyncpg.connect(direct)
@@ -193,7 +192,10 @@ def _rows_read(tag: str | None, rows: Sequence[Sequence[object]]) -> RowsRead:
 
 
 class _PsycopgAgent:
-    """psycopg: the simple protocol for single statements, a pipeline of the extended one for several."""
+    """psycopg: the simple protocol for single statements, a pipeline of the extended one for several.
+
+    Imported where it is used: the demo extra alone brings it, and every other command would load it in vain.
+    """
 
     driver: Final = "psycopg"
     pipelines: Final = True
@@ -203,9 +205,13 @@ class _PsycopgAgent:
 
     @classmethod
     async def connect(cls, uri: str) -> Agent:
+        import psycopg  # noqa: PLC0415 - as said above
+
         return cls(await psycopg.AsyncConnection.connect(uri, autocommit=True))
 
     async def send(self, batch: Sequence[str]) -> Answer:
+        import psycopg  # noqa: PLC0415 - as said above
+
         try:
             if len(batch) > 1:
                 async with self._connection.pipeline():

@@ -38,7 +38,10 @@ PROCESSES: Final = max(2, min(4, (os.cpu_count() or 1) // 2))
 _PATIENCE: Final = 6
 """How many times its time a worker may take by the clock, on a machine that gives it no processor."""
 _THREADS: Final = 4
-_INHERITED: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+_INHERITED: Final = (
+    *("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT"),
+    *("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"),
+)
 """What of the environment a worker gets: none of the secrets that may stand there."""
 
 log = structlog.get_logger("pgturnstile.judges")

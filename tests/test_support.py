@@ -6,7 +6,8 @@ import psycopg
 import pytest
 
 from tests.support.certificates import Certificates
-from tests.support.postgres import Database, LogRecord, Server, Step
+from tests.support.postgres import Database, Server
+from tests.support.server_log import LogRecord, Step
 
 
 def test_each_server_is_the_major_it_is_named_for(postgres15: Server, postgres18: Server) -> None:

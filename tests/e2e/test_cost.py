@@ -14,8 +14,9 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from tests.support.libpq import Agent, field, outcome, rows
-from tests.support.postgres import Database, Server, Step
+from tests.support.postgres import Database, Server
 from tests.support.proxy import READER, WRITER, RunningProxy, run_proxy
+from tests.support.server_log import Step
 
 COST = """
 cost: {max_total_cost: 20000, max_rows: 100000, max_modified_rows: 50, unpriceable: reject}

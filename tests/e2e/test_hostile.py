@@ -16,8 +16,9 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 from psycopg.pq.abc import PGconn, PGresult
 
-from tests.support.postgres import Database, Step
+from tests.support.postgres import Database
 from tests.support.proxy import RunningProxy, run_proxy
+from tests.support.server_log import Step
 
 READS_REFUSED = (
     "SELECT rolpassword FROM pg_authid",

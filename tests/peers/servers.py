@@ -17,6 +17,7 @@ from proxy.embedded import BinariesNotFoundError, EmbeddedPostgres, find_binarie
 from tests.peers.suite import NotAvailableError, Road, Suite, Target
 from tests.support.postgres import Database, Server
 from tests.support.proxy import RunningProxy, run_proxy
+from tests.support.server_log import ServerLog
 
 _DATABASE: Final = "postgres"
 _PERMISSIVE: Final = Path(__file__).parents[2] / "policy/examples/permissive.yaml"
@@ -86,7 +87,8 @@ def _shared_folder(engine: EmbeddedPostgres) -> Path:
 @contextlib.contextmanager
 def _proxy(engine: EmbeddedPostgres, road: Road, folder: Path) -> Iterator[RunningProxy]:
     """The agents are PostgreSQL's own roles, as a suite may make some; the superuser reads the catalogs."""
-    database = Database(Server(engine, {engine.superuser: engine.password}), _DATABASE)
+    server = Server(engine, {engine.superuser: engine.password}, ServerLog(engine.log_path))
+    database = Database(server, _DATABASE)
     login = {"user": engine.superuser, "password_env": f"PASSWORD_{engine.superuser.upper()}"}
     with run_proxy(
         database,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib.util
 import json
 import re
 import shlex
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import pytest
 
 from proxy.demo import PASSWORDS
 from proxy.demo_tour import ANALYST, CLERK, TOUR, Refused, Returned, Step
-from proxy.demo_walk import Answer, ErrorRead, RowsRead, complaints_about, walk
+from proxy.demo_walk import Answer, DriverMissingError, ErrorRead, RowsRead, complaints_about, walk
 from tests.support.demo import COMMAND, run_demo
 from tests.support.postgres import Database
 
@@ -96,6 +98,21 @@ def test_without_a_gate_the_tour_fails_where_it_should(database18: Database) -> 
     assert failures >= sum(isinstance(step.expected, Refused) for step in TOUR)
     assert "the answer tells 'hidden-key-'" in text
     assert re.search(r"SELECT sum\(stock\) FROM products changed by -\d+, not by 0", text)
+
+
+def test_without_its_driver_the_tour_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "psycopg" else find_spec(name)
+    )
+    with pytest.raises(DriverMissingError, match=r"pgturnstile\[demo\]"):
+        asyncio.run(walk({}, "postgres://unused", print))
+
+
+def test_no_other_command_loads_the_drivers_of_the_tour() -> None:
+    loaded = "import sys, proxy.cli; print(sorted({'psycopg', 'psycopg2', 'pg8000'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_the_tour_holds() -> None:

@@ -1,7 +1,7 @@
 """Real PostgreSQL servers and databases for tests.
 
-Owns one server a major version and run, one database a test, and reading the server's log. Tests reach it
-through the fixtures of conftest.py; it must know nothing of the proxy or the gate.
+Owns one server a major version and run, and one database a test. Tests reach it through the fixtures of
+conftest.py; it must know nothing of the proxy or the gate.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final
 
 import psycopg
@@ -23,62 +21,18 @@ from psycopg import sql
 
 from proxy.demo_shop import ROLES, load_shop
 from proxy.embedded import BinariesNotFoundError, EmbeddedPostgres, find_binaries
+from tests.support.server_log import LOGGING, LogRecord, ServerLog, Step
 
 SHOP: Final = "shop"
 """Name of the shared database with the sample shop on each server: to be read, never written."""
 
 _TEMPLATE: Final = "shop_template"
 
-# PostgreSQL indents continuation lines of a message by a tab, so no statement can forge a line like this.
-_RECORD: Final = "\x1e"
-_FIELD: Final = "\x1f"
-
 _SETTINGS: Final[Mapping[str, str]] = {
     "autovacuum": "off",  # plans and the log then depend on the test alone
     "max_prepared_transactions": "4",
-    "log_statement": "all",
-    "log_min_duration_statement": "0",  # this one reports Parse and Bind, which log_statement does not
-    "log_line_prefix": _RECORD + _FIELD.join(("%p", "%u", "%d", "%e", "")),
+    **LOGGING,
 }
-
-
-class Step(StrEnum):
-    """What a backend did with a statement's text."""
-
-    STATEMENT = "statement"  # ran it from a simple Query
-    PARSE = "parse"
-    BIND = "bind"
-    EXECUTE = "execute"
-
-
-@dataclass(frozen=True, slots=True)
-class LogRecord:
-    """One message of the server's log."""
-
-    pid: int
-    role: str
-    database: str
-    sqlstate: str
-    severity: str
-    text: str
-
-    @property
-    def step(self) -> Step | None:
-        """What the record says was done with a statement, None for any other message."""
-        match = _STEP.match(self.text) if self.severity == "LOG" else None
-        return Step(match["step"]) if match else None
-
-    @property
-    def statement(self) -> str:
-        """The statement's text, where step is not None."""
-        match = _STEP.match(self.text)
-        return self.text[match.end() :] if match else ""
-
-
-# "statement: TEXT", "execute NAME: TEXT" and "duration: N ms  parse NAME: TEXT": src/backend/tcop/postgres.c.
-_STEP: Final = re.compile(
-    r"(?:duration: [\d.]+ ms  )?(?P<step>statement|(?:parse|bind|execute)(?= ))[^:\n]*: "
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +41,7 @@ class Server:
 
     engine: EmbeddedPostgres
     passwords: Mapping[str, str]
+    log: ServerLog
     _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
@@ -116,11 +71,6 @@ class Server:
         finally:
             with self._maintenance() as connection:
                 connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
-
-    def records(self) -> list[LogRecord]:
-        """The whole log so far. A backend writes a statement's record before it answers."""
-        text = self.engine.log_path.read_text(encoding="utf-8", errors="replace")
-        return [_read_record(record) for record in re.split(f"^{_RECORD}", text, flags=re.MULTILINE)[1:]]
 
     def _copy(self, template: str, name: str) -> None:
         # file_copy is the faster strategy here: without fsync its checkpoints cost nothing.
@@ -163,7 +113,7 @@ class Database:
 
     def records(self) -> list[LogRecord]:
         """What the server's log says about this database."""
-        return [record for record in self.server.records() if record.database == self.name]
+        return self.server.log.of(self.name)
 
     def executed(self, role: str | None = None) -> list[str]:
         """Texts that ran here, in order, by either sub-protocol; of one role, or of all."""
@@ -195,7 +145,7 @@ def run_server(
         skip_or_fail(str(error))
     passwords = {role: secrets.token_urlsafe(12) for role in ROLES}
     with EmbeddedPostgres(binaries, settings={**_SETTINGS, **(settings or {})}, files=files) as engine:
-        server = Server(engine, passwords)
+        server = Server(engine, passwords, ServerLog(engine.log_path))
         server._load()
         yield server
 
@@ -205,9 +155,3 @@ def skip_or_fail(reason: str) -> Any:
     if os.environ.get("CI", "").lower() in ("1", "true"):
         pytest.fail(f"{reason} (CI runs every test.)")
     pytest.skip(reason)
-
-
-def _read_record(record: str) -> LogRecord:
-    pid, role, database, sqlstate, message = record.rstrip("\n").split(_FIELD, 4)
-    severity, _, text = message.partition(":  ")
-    return LogRecord(int(pid), role, database, sqlstate, severity, text.replace("\n\t", "\n"))

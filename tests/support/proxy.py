@@ -46,7 +46,10 @@ relations: {allow: ["public.*"], catalogs: filtered}
 functions: {allow: [builtin-safe, pg_catalog.pg_sleep, pg_catalog.pg_backend_pid]}
 """
 
-_PORTS: Final = range(15432, 32768)
+# Each worker of pytest-xdist has ports of its own: what one found free no other takes before it is used.
+_WORKERS: Final = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_WORKER: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
+_PORTS: Final = range(15432, 32768)[_WORKER::_WORKERS]
 _START_S: Final = 20.0
 
 
