@@ -12,6 +12,7 @@ from policy.facts import QueryString, SessionAction, SessionRef
 from policy.model import StatementClass, Violation
 from policy.sandbox import Tried
 from policy.terms import Parameter
+from proxy.answers import Owed
 from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError, Unanswered
 from proxy.effects import AuditEntry, Consult
 from proxy.in_force import InForce, fetched, wait_for
@@ -20,7 +21,7 @@ from proxy.phase import LEGAL, Action, Phase
 from proxy.prepared import AnyChange, Portal, Prepared, TooManyNames, TriedBound
 from proxy.prices import Bound, Prices
 from proxy.repairs import bound_values
-from proxy.replies import Counted, Owed, Reply
+from proxy.replies import Counted, Reply
 from proxy.ruling import Price, Ruling
 from proxy.sandboxing import Sandboxing
 from proxy.succession import JUDGED, DismissedError, Succession
@@ -31,6 +32,7 @@ from proxy.wire.frontend import MalformedMessage
 from proxy.writes import HeldWrite
 
 _COPY_FAIL: Final = ord("f")
+_FUNCTION_CALL: Final = ord("F")
 
 
 class AgentSide:
@@ -173,7 +175,8 @@ class AgentSide:
         self._c.written = None
         self._c.pipeline_open = False
         self._c.segment_reads = True
-        reply = Reply(Owed.QUERY, entry, ruling=ruling, notice=told)
+        asked = Owed.FUNCTION_CALL if self._kind() == _FUNCTION_CALL else Owed.QUERY
+        reply = Reply(asked, entry, ruling=ruling, notice=told)
         if self._c.owe(reply):
             if not ruling.plain:
                 reply.changes = self._apply(ruling, price)
@@ -355,8 +358,9 @@ class AgentSide:
         return wire.bind_message(b"", self._c.refused_text)
 
     def _on_describe(self, data: bytes, body: int, end: int) -> bytes | None:
-        frontend.decode_target(data[body:end])
-        self._c.replies.owe(Reply(Owed.DESCRIBE))
+        target = frontend.decode_target(data[body:end])
+        described = Owed.DESCRIBE_STATEMENT if target.kind == b"S" else Owed.DESCRIBE_PORTAL
+        self._c.replies.owe(Reply(described))
         return None
 
     def _on_execute(self, data: bytes, body: int, end: int) -> bytes | None:
@@ -515,6 +519,11 @@ class AgentSide:
         """The message at hand: the one whose ruling has come late, or the one just taken."""
         frames = self._c.agent_frames
         return frames.data[frames.start : frames.end] if self._c.frame is None else self._c.frame
+
+    def _kind(self) -> int:
+        """The type of the message at hand."""
+        frames = self._c.agent_frames
+        return frames.data[frames.start] if self._c.frame is None else self._c.frame[0]
 
     def _apply(self, ruling: Ruling, price: Price | None) -> list[AnyChange]:
         """What forwarding the statement, let through at ``price``, does to names and search_path; returns the

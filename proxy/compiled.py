@@ -26,6 +26,7 @@ MODULES: Final = (
     "proxy.ruling",
     "proxy.rulings",
     "proxy.prepared",
+    "proxy.answers",
     "proxy.replies",
     "proxy.conversation",
     "proxy.repairs",

@@ -18,6 +18,7 @@ from policy.lineage import scope_key
 from policy.model import Mode, Violation
 from policy.rejection import reject
 from policy.settings import split_identifiers
+from proxy.answers import CYCLES, Owed
 from proxy.effects import AuditEntry, Close, Decide, Effect, JudgedAnew, Record, Tell, ToBackend, ToFrontend
 from proxy.exchange import Answer, Exchange
 from proxy.gate import Gate
@@ -25,7 +26,7 @@ from proxy.limits import run_limits
 from proxy.phase import Phase
 from proxy.prepared import Names
 from proxy.repairs import Repairs
-from proxy.replies import Owed, Replies, Reply
+from proxy.replies import Replies, Reply
 from proxy.ruling import Ruling, error_fields
 from proxy.wire import backend as wire
 from proxy.wire.frames import BackendFrames, FrontendFrames
@@ -240,8 +241,7 @@ class Conversation:
         behind it commits by itself.
         """
         queue = self.replies.queue
-        syncs = (Owed.QUERY, Owed.SYNC)
-        return bool(queue) and all(reply.kind not in syncs for reply in list(queue)[:-1])
+        return bool(queue) and all(reply.kind not in CYCLES for reply in list(queue)[:-1])
 
     @property
     def idle(self) -> bool:

@@ -7,9 +7,16 @@ was asked and what follows from the answer is the asker's business. Knows no soc
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from proxy.wire.backend import decode_row
+from proxy.wire.frames import HELD_LIMIT, FramingError
+from proxy.wire.frontend import MalformedMessage
+
+_DIGITS: Final = 40
+"""More than sum(bigint) needs."""
+_ROW_BYTES: Final = 64
+"""What a row costs beside its bytes."""
 
 
 class Answer(NamedTuple):
@@ -29,9 +36,14 @@ class Answer(NamedTuple):
 
 
 def read_number(answer: Answer) -> int:
-    """The one number in the answer; 0 where there is none."""
-    value = decode_row(answer.rows[0])[0] if answer.rows else None
-    return int(value or b"0")
+    """The one number in the answer, 0 for NULL. Raises MalformedMessage where there is not one."""
+    values = [value for row in answer.rows for value in decode_row(row)]
+    if len(values) != 1:
+        raise MalformedMessage(f"{len(values)} values in answer to a question for one number")
+    number = values[0] or b"0"
+    if not number.isdigit() or len(number) > _DIGITS:
+        raise MalformedMessage("no number in answer to a question for one")
+    return int(number)
 
 
 class Exchange:
@@ -40,15 +52,23 @@ class Exchange:
     ``limit_s`` is how long any one of its replies may take, in seconds; None for as long as a statement may.
     """
 
-    __slots__ = ("done", "error", "late", "limit_s", "ready", "rows")
+    __slots__ = ("_size", "done", "error", "late", "limit_s", "ready", "rows")
 
     def __init__(self, done: Callable[[Answer], bytes], limit_s: float | None = None) -> None:
         self.done = done
         self.limit_s = limit_s
         self.late = False
         self.rows: list[bytes] = []
+        self._size = 0
         self.error: bytes | None = None
         self.ready: bytes | None = None
+
+    def add_row(self, body: bytes) -> None:
+        """Take the body of a DataRow. Raises FramingError where the answer is longer than any of ours is."""
+        self._size += len(body) + _ROW_BYTES
+        if self._size > HELD_LIMIT:
+            raise FramingError(f"over {HELD_LIMIT} bytes in answer to a question of the proxy's", "54000")
+        self.rows.append(body)
 
     def finish(self, *, skipped: bool = False) -> bytes:
         return self.done(Answer(tuple(self.rows), self.error, skipped, self.ready, self.late))

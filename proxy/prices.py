@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from proxy.answers import Owed
 from proxy.conversation import DROP, Conversation, Held
 from proxy.effects import AuditEntry
 from proxy.exchange import Answer, Exchange, read_number
 from proxy.gate import Priced
 from proxy.phase import Phase
 from proxy.pricing import Asked, as_own_error, ask_for_bind, ask_for_query
-from proxy.replies import Owed, Reply
+from proxy.replies import Reply
 from proxy.ruling import Price, Ruling
 from proxy.wire import backend as wire
 from proxy.wire import frontend

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from proxy.replies import Owed
+from proxy.answers import Owed
 from proxy.wire import backend as wire
 
 

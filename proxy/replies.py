@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from policy.lineage import Repair
+from proxy.answers import FIRST, Owed, Place
 from proxy.effects import AuditEntry
 from proxy.exchange import Exchange
 from proxy.limits import Meter
@@ -22,18 +22,6 @@ from proxy.ruling import Ruling
 
 if TYPE_CHECKING:
     from proxy.writes import HeldWrite
-
-
-class Owed(StrEnum):
-    """What a reply answers."""
-
-    QUERY = "query"
-    PARSE = "parse"
-    BIND = "bind"
-    DESCRIBE = "describe"
-    EXECUTE = "execute"
-    CLOSE = "close"
-    SYNC = "sync"
 
 
 class Counted:
@@ -58,10 +46,12 @@ class Reply:
     the reply's first message; ``name`` is the statement a Parse names; ``changes`` is what forwarding the
     message did to the session's names; ``exchange`` is the question of the proxy's own that it answers;
     ``must_fail`` a message that the server has to refuse, because the gate knows nothing of that name;
+    ``at`` how far the answer has come;
     ``counted`` is what its rows are counted against; ``write`` is the held write that it is part of.
     """
 
     __slots__ = (
+        "at",
         "bytes_before",
         "changes",
         "counted",
@@ -69,7 +59,6 @@ class Reply:
         "exchange",
         "failed",
         "kind",
-        "must_fail",
         "name",
         "notice",
         "rejection",
@@ -92,6 +81,12 @@ class Reply:
         must_fail: bool = False,
     ) -> None:
         self.kind = kind
+        if must_fail or rejection:
+            self.at = Place.REFUSED
+        elif exchange is not None and kind is Owed.EXECUTE:
+            self.at = Place.ASKED
+        else:
+            self.at = FIRST[kind]
         self.entry = entry
         self.ruling = ruling
         self.repair: Repair | None = None
@@ -100,7 +95,6 @@ class Reply:
         self.rejection = rejection
         self.changes: Sequence[AnyChange] = ()
         self.exchange = exchange
-        self.must_fail = must_fail
         self.failed = False
         self.counted: Counted | None = None
         self.write: HeldWrite | None = None

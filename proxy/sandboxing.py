@@ -17,13 +17,14 @@ from policy.catalog_names import CatalogNames
 from policy.model import OnStale
 from policy.rules import sandbox_stale
 from policy.sandbox import Session, Tried
+from proxy.answers import Owed
 from proxy.conversation import DROP, Conversation, Held
 from proxy.effects import AuditEntry, Trial, TryOut
 from proxy.exchange import Answer, Exchange
 from proxy.phase import Phase
 from proxy.prepared import Portal, TriedBound
 from proxy.pricing import Asked, ask_for_query
-from proxy.replies import Owed, Reply
+from proxy.replies import Reply
 from proxy.ruling import Price, Ruling
 from proxy.wire import backend as wire
 from proxy.wire.frames import HEADER

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from policy.rules import result_over_limit
+from proxy.answers import CYCLES, NEXT, NO_ROWS, ROWS, Owed, Place
 from proxy.conversation import DROP, Conversation, Unanswered
 from proxy.effects import AuditEntry, CancelRunning
 from proxy.exchange import Exchange
 from proxy.limits import RunLimits
 from proxy.phase import Phase
-from proxy.replies import Counted, Owed, Reply
+from proxy.replies import Counted, Reply
 from proxy.wire import backend as wire
 from proxy.wire.frames import COPY_DATA, DATA_ROW
 from proxy.writes import HeldWrite
@@ -28,27 +29,15 @@ _COMPLETE: Final = ord("C")
 _PARAMETER: Final = ord("S")
 _NOTICE: Final = ord("N")
 _DESCRIPTION: Final = ord("T")
-_ROWS: Final = (DATA_ROW, COPY_DATA)
+_COPY_BEGINS: Final = ord("G")
 _COPY_TRAILER: Final = b"\xff\xff"
 """What ends binary copy data: a CopyData message that is no row."""
 _STATUSES: Final = (b"I", b"T", b"E")
 _ANY_TIME: Final = frozenset(b"SNA")
 """ParameterStatus, NoticeResponse, NotificationResponse: answers to nothing."""
-
-_STEPS: Final[Mapping[Owed, Mapping[int, str]]] = {
-    Owed.PARSE: {ord("1"): "done"},
-    Owed.BIND: {ord("2"): "done"},
-    Owed.CLOSE: {ord("3"): "done"},
-    Owed.DESCRIBE: {ord("t"): "more", ord("T"): "done", ord("n"): "done"},
-    Owed.EXECUTE: {
-        **dict.fromkeys(b"CIs", "done"),
-        **dict.fromkeys(b"Hc", "more"),
-        ord("G"): "copy_in",
-    },
-    Owed.QUERY: {**dict.fromkeys(b"TCIHcV", "more"), ord("G"): "copy_in"},
-    Owed.SYNC: {},
-}
-"""What each backend message is to the reply at the head; a pair that is not here is a surprise."""
+_COPY_IN: Final = (Place.IN, Place.EXECUTE_IN)
+_TAG_BYTES: Final = 256
+"""The longest command tag that is kept; PostgreSQL's are under 64 (COMPLETION_TAG_BUFSIZE)."""
 
 
 class ServerSide:
@@ -73,6 +62,7 @@ class ServerSide:
         while True:
             frames.capture = bool(queue) and queue[0].exchange is not None
             head = queue[0] if queue else None
+            frames.rows_of = NO_ROWS if head is None else ROWS[head.at]
             if head is not None and head.rows_before < 0:
                 head.rows_before, head.bytes_before = frames.rows, frames.row_bytes
                 if self._c.limits is not None:
@@ -120,38 +110,45 @@ class ServerSide:
         """Any answer but an error and ReadyForQuery."""
         if head is None:
             raise LookupError(f"message {chr(kind)!r} that nothing asked for")
-        if head.rejection or head.must_fail:
-            raise LookupError("the server ran what it had to refuse")
-        step = _STEPS[head.kind].get(kind)
-        if step is None:
-            if kind in _ROWS and self._c.muted:
+        if kind == self._c.server_frames.rows_of:
+            if self._c.muted:
                 return DROP
-            if kind in _ROWS and head.counted is not None:
+            if head.counted is not None:
                 return self._on_row_over(kind, data, head, head.counted)
-            raise LookupError(f"message {chr(kind)!r} does not answer {head.kind.value}")
+        self._advance(kind, head)
         if head.write is not None:
-            return self._on_write(step, kind, data, head, head.write)
-        self._complete(step, kind, data, head)
+            return self._on_write(kind, data, head, head.write)
+        self._complete(kind, data, head)
         if self._c.limits is None:
             return None
-        return self._when_over(step, head)
+        return self._when_over(head)
 
-    def _complete(self, step: str, kind: int, data: bytes, head: Reply) -> None:
-        frames = self._c.server_frames
+    def _advance(self, kind: int, head: Reply) -> None:
+        """The answer to ``head`` goes on with a message of type ``kind``, or is none."""
+        place = NEXT[head.at].get(kind)
+        if place is None:
+            raise LookupError(f"message {chr(kind)!r} where the answer has come to: {head.at.value}")
+        head.at = place
+
+    def _complete(self, kind: int, data: bytes, head: Reply) -> None:
         if kind == _COMPLETE and head.entry is not None and not (head.counted and head.counted.over):
-            head.entry.command_tag = data[frames.body : frames.end - 1].decode("utf-8", "replace")
-        if step == "done":
+            head.entry.command_tag = self._command_tag(data)
+        if head.at is Place.DONE:
             self._c.copy_syncs = 0
             self._c.replies.queue.popleft()
             for change in head.changes:
                 change.settle()
             self._finish(head)
-        elif step == "copy_in":
+        elif head.at in _COPY_IN and kind == _COPY_BEGINS:
             if self._c.replies.queue[-1] is not head:
                 raise LookupError("the server copies in what the gate did not take for a COPY")
             self._c.copying = head
             self._c.phase = Phase.COPY_IN
             self._c.copy_syncs = 0
+
+    def _command_tag(self, data: bytes) -> str:
+        frames = self._c.server_frames
+        return data[frames.body : min(frames.end - 1, frames.body + _TAG_BYTES)].decode("utf-8", "replace")
 
     def _on_error(self, body: bytes, head: Reply | None) -> bytes | None:
         fields = wire.decode_fields(body)
@@ -162,6 +159,7 @@ class ServerSide:
             return None
         if head.exchange is not None:
             return self._on_own_error(body, head, head.exchange)
+        self._fail(head)
         if self._c.phase is Phase.COPY_IN:
             self._c.phase = Phase.READY
         head.failed = True
@@ -174,7 +172,7 @@ class ServerSide:
             turns_left, entry = self._failed(head, fields, entry)
         behind_copy = self._c.copy_syncs if self._c.replies.queue[-1] is head else 0
         self._c.copy_syncs = 0
-        if head.kind not in (Owed.QUERY, Owed.SYNC):
+        if head.kind not in CYCLES:
             self._skip_to_sync(head)
         for _ in range(behind_copy):
             self._c.replies.owe(Reply(Owed.SYNC))
@@ -182,6 +180,12 @@ class ServerSide:
         if self._c.muted:
             return DROP
         return head.rejection or over or self._c.enriched(fields, head.ruling, entry, turns_left)
+
+    def _fail(self, head: Reply) -> None:
+        """An error answers ``head``: one, and nothing but ReadyForQuery behind it."""
+        if head.at is Place.FAILED:
+            raise LookupError("a second error in answer to one message")
+        head.at = Place.FAILED
 
     def _failed(
         self, head: Reply, fields: Mapping[str, str], entry: AuditEntry | None
@@ -221,18 +225,15 @@ class ServerSide:
 
     def _on_ready(self, data: bytes, head: Reply | None) -> bytes | None:
         queue = self._c.replies.queue
-        self._c.status = data[self._c.server_frames.body : self._c.server_frames.end]
-        if self._c.status not in _STATUSES:
-            raise LookupError("ReadyForQuery with a transaction status that there is not")
+        if head is None:
+            raise LookupError("ReadyForQuery that nothing asked for")
+        self._advance(_READY, head)
+        self._c.status = self._status(data)
         if self._c.status != b"T":
             self._c.written = None
-        if head is None or head.kind not in (Owed.QUERY, Owed.SYNC):
-            raise LookupError("ReadyForQuery before its Sync")
-        if head.rejection and not head.failed:
-            raise LookupError("the server ran what it had to refuse")
         self._c.copy_syncs = 0
         queue.popleft()
-        if head.kind is Owed.QUERY:
+        if head.kind is not Owed.SYNC:
             self._settle_names(head)
             self._finish(head)
         if not queue and self._c.status == b"I":
@@ -240,6 +241,12 @@ class ServerSide:
         if not queue and self._c.status != b"E" and not self._c.agent_frames.mid_copy_data:
             self._c.ask_path()
         return None if self._c.limits is None else self._ready_under_limits(head)
+
+    def _status(self, data: bytes) -> bytes:
+        status = data[self._c.server_frames.body : self._c.server_frames.end]
+        if status not in _STATUSES:
+            raise LookupError("ReadyForQuery with a transaction status that there is not")
+        return status
 
     def _ready_under_limits(self, head: Reply) -> bytes | None:
         """What the agent reads in the place of ReadyForQuery, where its statement went over a limit."""
@@ -255,7 +262,7 @@ class ServerSide:
             return over + ready
         # To the server nothing has failed. What does not parse fails the transaction, as the agent was told.
         exchange = Exchange(lambda answer: wire.encode_ready(answer.ready or b"E"))
-        failure = Reply(Owed.QUERY, exchange=exchange)
+        failure = Reply(Owed.QUERY, exchange=exchange, must_fail=True)
         self._c.replies.owe(failure)
         self._c.awaited = Unanswered(self._c.replies.queue, failure)
         self._c.forward(wire.simple_query(self._c.refused_text))
@@ -293,14 +300,14 @@ class ServerSide:
         self._c.effects.append(CancelRunning())
         return DROP
 
-    def _when_over(self, step: str, head: Reply) -> bytes | None:
+    def _when_over(self, head: Reply) -> bytes | None:
         """An answer to a statement that went over its limit, or to one behind such a statement."""
         if self._c.muted:
             return DROP
         over = head.counted.over if head.counted is not None else b""
         if not over:
             return None
-        if step != "done":
+        if head.at is not Place.DONE:
             return DROP
         # The server was done before it could be stopped: the error takes the place of its completion, and
         # the rest of the segment has to fail.
@@ -311,17 +318,17 @@ class ServerSide:
             self._c.phase = Phase.DISCARDING
         return over
 
-    def _on_write(self, step: str, kind: int, data: bytes, head: Reply, write: HeldWrite) -> bytes | None:
+    def _on_write(self, kind: int, data: bytes, head: Reply, write: HeldWrite) -> bytes | None:
         """An answer to one of the messages that carry out a held write."""
         frames = self._c.server_frames
         if head.kind is Owed.EXECUTE:
             if kind == _COMPLETE:
-                write.entry.command_tag = data[frames.body : frames.end - 1].decode("utf-8", "replace")
-            self._complete(step, kind, data, head)
-            if step == "done":
+                write.entry.command_tag = self._command_tag(data)
+            self._complete(kind, data, head)
+            if head.at is Place.DONE:
                 return write.completed(kind, data[frames.start : frames.end])
             return DROP if head.counted is not None and head.counted.over else None
-        self._complete(step, kind, data, head)
+        self._complete(kind, data, head)
         return None if kind == _DESCRIPTION else DROP
 
     def _settle_names(self, query: Reply) -> None:
@@ -345,23 +352,21 @@ class ServerSide:
     def _on_own_answer(self, kind: int, data: bytes, head: Reply, exchange: Exchange) -> bytes:
         """A message that answers a question of ours: the agent sees nothing of it."""
         frames = self._c.server_frames
-        if kind == DATA_ROW:
-            exchange.rows.append(data[frames.body : frames.end])
+        if kind == DATA_ROW == frames.rows_of:
+            exchange.add_row(data[frames.body : frames.end])
             return DROP
-        if kind == _READY and head.kind in (Owed.QUERY, Owed.SYNC):
-            self._c.status = exchange.ready = data[frames.body : frames.end]
-        else:
-            step = _STEPS[head.kind].get(kind)
-            if step is None:
-                raise LookupError(f"message {chr(kind)!r} does not answer our {head.kind.value}")
-            if step != "done":
-                return DROP
+        self._advance(kind, head)
+        if kind == _READY:
+            self._c.status = exchange.ready = self._status(data)
+        if head.at is not Place.DONE:
+            return DROP
         self._c.replies.queue.popleft()
         return self._finish_exchange(exchange)
 
     def _on_own_error(self, body: bytes, head: Reply, exchange: Exchange) -> bytes:
+        self._fail(head)
         exchange.error = body
-        if head.kind not in (Owed.QUERY, Owed.SYNC):
+        if head.kind not in CYCLES:
             self._c.replies.fail_head()
             return self._finish_exchange(exchange)
         return DROP

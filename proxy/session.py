@@ -17,12 +17,12 @@ from policy.catalog_names import UnreadCatalog
 from policy.dialogue import Judged
 from policy.sandbox import Tried
 from proxy.agent_side import AgentSide
+from proxy.answers import CYCLES
 from proxy.conversation import Conversation, Identity
 from proxy.effects import Effect
 from proxy.gate import Gate
 from proxy.phase import Phase
 from proxy.prepared import TooManyNames
-from proxy.replies import Owed
 from proxy.ruling import Ruling
 from proxy.server_side import ServerSide
 from proxy.watchdog import Watchdog
@@ -79,9 +79,7 @@ class Session:
         """True where the server owes something and will send all of it without another message of the
         agent: no pipeline waits for its Sync, no COPY for its data."""
         queue = self._c.replies.queue
-        return (
-            bool(queue) and queue[-1].kind in (Owed.QUERY, Owed.SYNC) and self._c.phase is not Phase.COPY_IN
-        )
+        return bool(queue) and queue[-1].kind in CYCLES and self._c.phase is not Phase.COPY_IN
 
     @property
     def watched(self) -> bool:

@@ -14,18 +14,17 @@ from __future__ import annotations
 
 from typing import ClassVar, Final, NamedTuple
 
+from proxy.answers import CYCLES, Owed
 from proxy.conversation import Conversation, NotYetError, Unanswered
 from proxy.gate import Gate
 from proxy.phase import Action, Phase
 from proxy.prepared import Portal
-from proxy.replies import Owed, Reply
+from proxy.replies import Reply
 from proxy.wire import backend as wire
 from proxy.wire import frontend
 
 JUDGED: Final = frozenset({Action.QUERY, Action.PARSE, Action.BIND, Action.EXECUTE, Action.FUNCTION_CALL})
 """The messages that carry something to be judged."""
-_ENDS_RUN: Final = (Owed.QUERY, Owed.SYNC)
-"""Behind these the server keeps nothing back."""
 
 
 class DismissedError(Exception):
@@ -104,7 +103,8 @@ class Succession:
     def hasten(self) -> None:
         """Have the server answer what the moment waits for."""
         queue = self._c.replies.queue
-        if not self.pending or not queue or queue[-1].kind in _ENDS_RUN or self._c.closed:
+        # Behind what ends with ReadyForQuery the server keeps nothing back.
+        if not self.pending or not queue or queue[-1].kind in CYCLES or self._c.closed:
             return
         if self._c.phase is not Phase.READY or self._c.waits_for_copy or self._c.agent_frames.mid_copy_data:
             return

@@ -10,16 +10,17 @@ from __future__ import annotations
 from typing import Final
 
 from policy.model import Mode, Policy
+from proxy.answers import CYCLES, Owed
 from proxy.conversation import Conversation
 from proxy.effects import CancelRunning
 from proxy.phase import Phase
-from proxy.replies import Owed, Reply
+from proxy.replies import Reply
 
 _MARGIN_S: Final = 1.0
 _MARGIN: Final = 0.2
 """How much longer than ``statement_timeout``, which the server keeps itself: a share, and at least that."""
 
-_RUNS: Final = frozenset({Owed.QUERY, Owed.EXECUTE, Owed.SYNC})
+_RUNS: Final = frozenset({*CYCLES, Owed.EXECUTE})
 """What is waited for. The server keeps its answers to other messages until it is asked to flush."""
 
 

@@ -19,13 +19,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policy.rules import affected_rows_over_limit
+from proxy.answers import CYCLES, Owed
 from proxy.conversation import DROP, Conversation, Held
 from proxy.effects import AuditEntry
 from proxy.exchange import Answer, Exchange, read_number
 from proxy.limits import Meter
 from proxy.phase import Phase
 from proxy.prepared import AnyChange, Portal
-from proxy.replies import Counted, Owed, Reply
+from proxy.replies import Counted, Reply
 from proxy.ruling import Ruling
 from proxy.wire import backend as wire
 
@@ -70,7 +71,7 @@ class HeldWrite:
         self._simple = True
         self._owe(Owed.PARSE).notice = notice
         self._owe(Owed.BIND)
-        self._owe(Owed.DESCRIBE)
+        self._owe(Owed.DESCRIBE_PORTAL)
         opening = (
             wire.parse_message(b"", self._ruling.sent)
             + wire.bind_message(b"", b"")
@@ -123,7 +124,7 @@ class HeldWrite:
 
         Behind a Sync or Query that is not answered yet another transaction may have begun.
         """
-        if any(reply.kind in (Owed.QUERY, Owed.SYNC) for reply in self._c.replies.queue):
+        if any(reply.kind in CYCLES for reply in self._c.replies.queue):
             return None
         return self._c.written
 

@@ -170,6 +170,7 @@ class BackendFrames:
     After ``feed``, ``next_frame`` gives frames as ``start``, ``body`` and ``end`` offsets into ``data``.
     ``end`` may lie beyond the data for a message that is not held: its rest is passed over in later chunks.
     When it returns 0, everything before ``tail`` may be sent on and the bytes from ``tail`` wait for more.
+    ``rows_of`` is the type of the messages that pass unseen, DATA_ROW or COPY_DATA; any others are given.
     ``capture`` makes every message, rows too, be given whole (for answers to our own questions). ``watch``
     bounds what passes unseen: the row that makes ``rows`` or ``row_bytes`` exceed its cap is given,
     and so is every one behind it.
@@ -183,6 +184,7 @@ class BackendFrames:
         self.tail: int = 0
         self.rows: int = 0
         self.row_bytes: int = 0
+        self.rows_of: int = -1
         self.capture: bool = False
         self.row_cap: int = _UNCAPPED
         self.byte_cap: int = _UNCAPPED
@@ -218,7 +220,7 @@ class BackendFrames:
         data = self.data
         size = len(data)
         start = self.end
-        passes = not self.capture
+        passing = -1 if self.capture else self.rows_of
         rows, row_bytes = self.rows, self.row_bytes
         row_cap, byte_cap = self.row_cap, self.byte_cap
         while size - start >= HEADER:
@@ -231,7 +233,7 @@ class BackendFrames:
                 self.rows, self.row_bytes = rows, row_bytes
                 raise FramingError(f"invalid message length {length} from the backend")
             end = start + 1 + length
-            if passes and (kind == DATA_ROW or kind == COPY_DATA):  # noqa: PLR1714, SIM109 - faster
+            if kind == passing:
                 rows += 1
                 row_bytes += length - 4
                 if rows <= row_cap and row_bytes <= byte_cap:
@@ -249,6 +251,9 @@ class BackendFrames:
 
     def _given(self, kind: int, start: int, end: int) -> int:
         """Give the message, or wait until it is whole where it must be."""
+        if kind == 0:
+            # There is no such message, and it would be taken for the want of one.
+            raise FramingError("invalid backend message type 0")
         missing = end - len(self.data)
         if missing > 0 and (self.capture or kind in _HELD):
             if end - start - 1 > HELD_LIMIT:

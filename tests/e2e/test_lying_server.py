@@ -48,6 +48,12 @@ BREACHES: dict[str, bytes] = {
     "ready_for_nothing_known": message("Z", b"X"),
     "ready_without_status": message("Z", b""),
     "ready_twice": ROWS + ROW + DONE + READY + READY,
+    "ready_in_place_of_a_price": READY,
+    "a_price_without_ready": message("1") + message("2") + READY,
+    "a_price_that_copies_in": message("1") + message("2") + message("G", b"\0\0\0"),
+    "rows_of_nothing_asked": message("1") + ROW,
+    "a_functions_result": message("V", b"\0\0\0\0") + READY,
+    "a_message_of_type_zero": b"\0\0\0\0\4" + ROWS + ROW + DONE + READY,
     "an_answer_too_many": ROWS + ROW + DONE + READY + ROWS + ROW + DONE + READY,
 }
 SCRIPTS: dict[str, Script] = {
