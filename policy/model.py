@@ -409,7 +409,9 @@ class Violation:
     step in the imperative; ``suggestion`` a ready replacement for the name at fault. ``position`` counts
     characters of the statement as sent, from 1. ``line`` is the policy line that decided (0: a default).
     ``repairable`` says whether the rule's fault is one that the decision table lets an agent repair once
-    (the class's row must allow it too). ``sqlstate`` None means the rule's own default.
+    (the class's row must allow it too). ``sqlstate`` None means the rule's own default. ``routine`` is the
+    function of PostgreSQL's source whose error this stands in for, told in that error's words alone: drivers
+    know it by them.
     """
 
     rule: str
@@ -426,6 +428,7 @@ class Violation:
     table: str | None = None
     column: str | None = None
     level: RuleLevel = RuleLevel.REJECT
+    routine: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,19 +68,21 @@ def reject(decision: Reject, rejection_id: str, policy: Policy) -> Rejection:
     """What the agent is sent. ``rejection_id`` names this rejection in the audit as well."""
     first = decision.violations[0]
     file, line = _place(first, policy)
-    retry = _retry(decision.repair, decision.halt)
+    hint = _cut(first.hint, _HINT_CHARACTERS)
+    if first.routine is None:
+        hint = f"{hint} {_retry(decision.repair, decision.halt)}"
     return Rejection(
         sqlstate=first.sqlstate or BY_NAME[first.rule].SQLSTATE,
         message=_cut(_message(first, decision), _MESSAGE_CHARACTERS),
         detail=_detail(decision, rejection_id),
-        hint=f"{_cut(first.hint, _HINT_CHARACTERS)} {retry}",
+        hint=hint,
         position=first.position,
         schema=first.schema,
         table=first.table,
         column=first.column,
         file=file,
         line=line,
-        routine=first.rule,
+        routine=first.routine or first.rule,
     )
 
 
@@ -106,6 +108,8 @@ def _place(violation: Violation, policy: Policy) -> tuple[str, int]:
 
 def _message(first: Violation, decision: Reject) -> str:
     """What and why, then the next step: some clients pass on nothing but this."""
+    if first.routine is not None:
+        return first.message
     next_step = DO_NOT_RETRY if decision.halt is not None else _first_sentence(first.hint)
     return f"{_sentence(first.message)} {next_step}"
 

@@ -68,12 +68,16 @@ class InForce:
 
     def _outdated(self, ruling: Ruling) -> Ruling:
         """What was prepared shows of the catalogs what the policy of then showed of the schema of then.
-        Drivers take this SQLSTATE for what PostgreSQL means by it, and prepare the statement anew."""
+
+        Drivers prepare the statement anew where they know this for PostgreSQL's own error (plancache.c):
+        asyncpg and pgjdbc by SQLSTATE and routine, pgx by the message.
+        """
         violation = Violation(
             "relation-not-allowed",
-            "Schema or policy have changed since this was prepared: cached plan must not change result type",
-            "Prepare the statement again.",
+            "cached plan must not change result type",
+            "The policy or the schema has changed since this was prepared: prepare it again.",
             sqlstate="0A000",
+            routine="RevalidateCachedQuery",
         )
         query = ruling.decision.query
         return self.objection(violation, statement_class(query), query)

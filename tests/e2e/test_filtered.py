@@ -5,6 +5,7 @@ The oracle is a database where it is not: the same schema without the hidden par
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
@@ -436,6 +438,38 @@ def test_sql_prepare_cursors_and_copy_are_filtered_too(agent: psycopg.Connection
         assert agent.execute("FETCH ALL k").fetchall() == []
     with agent.cursor().copy("COPY (SELECT relname FROM pg_class WHERE relname LIKE 'z%') TO STDOUT") as copy:
         assert list(copy) == []
+
+
+def test_what_was_prepared_before_the_schema_changed_is_prepared_anew(
+    both: tuple[RunningProxy, Database],
+) -> None:
+    """A view is shown once it is known what stands behind it; asyncpg's caller does not notice."""
+    proxy, _ = both
+    given = proxy.parameters("shown")
+    sql = "SELECT relname::text FROM pg_class WHERE relname IN ('clients', 'bills_later') ORDER BY relname"
+
+    async def look() -> None:
+        connection = await asyncpg.connect(
+            host=given["host"],
+            port=given["port"],
+            user=given["user"],
+            password=given["password"],
+            database=given["dbname"],
+        )
+        try:
+            kept = await connection.prepare(sql)
+            assert [*await kept.fetch(), *await connection.fetch(sql)] == [("clients",)] * 2
+            proxy.database.execute("CREATE VIEW public.bills_later AS SELECT id FROM public.bills")
+            with pytest.raises(asyncpg.UndefinedTableError):
+                await connection.fetch("SELECT 1 FROM public.bills_of_none")  # asked of a new snapshot
+            with pytest.raises(asyncpg.InvalidCachedStatementError):
+                await kept.fetch()
+            assert await connection.fetch(sql) == [("bills_later",), ("clients",)]
+        finally:
+            await connection.close()
+            proxy.database.execute("DROP VIEW IF EXISTS public.bills_later")
+
+    asyncio.run(look())
 
 
 @pytest.mark.parametrize("sql", LOOK_UPS)

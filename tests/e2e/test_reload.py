@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from typing import Any, Final
 
 import asyncpg
+import psycopg
 import pytest
 import structlog
 import uvloop
+from psycopg import pq
 
 from policy.lineage import CloseOut
 from policy.loader import load
@@ -89,13 +91,13 @@ class Proxy:
             changed = dataclasses.replace(changed, policy=policy)
         self.server.replace_config(dataclasses.replace(self.server.config, agents={"local": changed}))
 
-    async def connect(self) -> asyncpg.Connection:
+    async def connect(self, cached_statements: int = 0) -> asyncpg.Connection:
         return await asyncpg.connect(
             host="127.0.0.1",
             port=self.port,
             user="local",
             database=self.database.name,
-            statement_cache_size=0,
+            statement_cache_size=cached_statements,
         )
 
 
@@ -165,6 +167,73 @@ def test_a_prepared_statement_is_judged_at_its_next_execution(database: Database
         assert await prepared.fetchval(2) == 2
 
     through(database, ORDERS, use)
+
+
+def showing(relations: str) -> Policy:
+    opened = f"allow: [{relations}]"
+    text = USUAL.format(name="p", relations=relations, more="")
+    return load(text.replace(opened, f"{opened}, catalogs: filtered"), "p.yaml")
+
+
+TABLES: Final = (
+    "SELECT relname::text AS name FROM pg_class WHERE relname IN ('orders', 'customers') ORDER BY relname"
+)
+
+
+def test_a_driver_prepares_anew_what_was_prepared_to_show_less(database: Database) -> None:
+    """As it does where PostgreSQL says so: unseen, but inside a transaction, which has failed by then."""
+
+    async def use(proxy: Proxy, _: asyncpg.Connection) -> None:
+        connection = await proxy.connect(cached_statements=100)
+        assert [row["name"] for row in await connection.fetch(TABLES)] == ["orders"]
+        proxy.change(showing("public.orders, public.customers"))
+        assert [row["name"] for row in await connection.fetch(TABLES)] == ["customers", "orders"]
+        proxy.change(showing("public.customers"))
+        with pytest.raises(asyncpg.InvalidCachedStatementError):
+            async with connection.transaction():
+                await connection.fetch(TABLES)
+        assert [row["name"] for row in await connection.fetch(TABLES)] == ["customers"]
+        connection.terminate()
+
+    through(database, showing("public.orders"), use)
+
+
+KNOWN_BY: Final = (
+    pq.DiagnosticField.SQLSTATE,
+    pq.DiagnosticField.MESSAGE_PRIMARY,
+    pq.DiagnosticField.SOURCE_FUNCTION,
+)
+
+
+def test_what_was_prepared_to_show_less_fails_in_the_server_s_own_words(database: Database) -> None:
+    """pgjdbc looks for SQLSTATE and routine, pgx for the message; what they prepare next is new."""
+
+    async def use(proxy: Proxy, _: asyncpg.Connection) -> None:
+        loop = asyncio.get_running_loop()
+
+        def converse() -> None:
+            where = f"host=127.0.0.1 port={proxy.port} user=local dbname={database.name}"
+            with psycopg.connect(where, autocommit=True) as connection:
+                raw = connection.pgconn
+                prepared = raw.prepare(b"S_1", TABLES.encode())
+                assert prepared.status == pq.ExecStatus.COMMAND_OK
+                assert raw.exec_prepared(b"S_1", ()).get_value(0, 0) == b"orders"
+                loop.call_soon_threadsafe(proxy.change, showing("public.customers"))
+                raw.exec_(b"SELECT 1")  # answered after that
+                failed = raw.exec_prepared(b"S_1", ())
+                told = [failed.error_field(field) for field in KNOWN_BY]
+                assert told == [
+                    b"0A000",
+                    b"cached plan must not change result type",
+                    b"RevalidateCachedQuery",
+                ]
+                assert raw.transaction_status == pq.TransactionStatus.IDLE
+                raw.prepare(b"S_2", TABLES.encode())
+                assert raw.exec_prepared(b"S_2", ()).get_value(0, 0) == b"customers"
+
+        await asyncio.to_thread(converse)
+
+    through(database, showing("public.orders"), use)
 
 
 def test_sql_prepare_is_judged_at_its_next_execute(database: Database) -> None:
