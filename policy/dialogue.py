@@ -28,7 +28,7 @@ from policy.lineage import (
     outcome_of,
     watches,
 )
-from policy.model import Halt, Mode, Policy, RepairTerms, StatementClass, Violation
+from policy.model import Halt, Policy, RepairTerms, StatementClass, Violation
 from policy.names import Names
 from policy.repair import Finding, attempt, finding_of_error, finding_of_rejection
 from policy.rules.repair_halted import halted, unavailable, unkept
@@ -85,8 +85,7 @@ class Dialogue:
     """Whether there is anything to ask the ledger, ever: worked out once, being asked of every statement."""
 
     def __post_init__(self) -> None:
-        kept = self.policy.mode is Mode.ENFORCE and _repairs_any(self.policy)
-        object.__setattr__(self, "kept", kept)
+        object.__setattr__(self, "kept", self.policy.counts_repairs)
 
     @property
     def watching(self) -> bool:
@@ -286,7 +285,3 @@ def _again(query: QueryString, names: Names, finding: Finding) -> Again:
 
 def _brief(tried: Tried | None) -> Tried | None:
     return None if tried is None else tried.brief()
-
-
-def _repairs_any(policy: Policy) -> bool:
-    return policy.repair.turns >= 1 and any(policy.row(each).repair_once for each in StatementClass)

@@ -400,6 +400,12 @@ class Policy:
     def level(self, rule: str, default: RuleLevel) -> RuleLevel:
         return self.rules.get(rule, default)
 
+    @property
+    def counts_repairs(self) -> bool:
+        """Whether an answer to a refusal is ever looked for: else there is nothing to ask a ledger."""
+        repairable = any(row.repair_once for row in self.statements.values())
+        return self.mode is Mode.ENFORCE and self.repair.turns >= 1 and repairable
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:

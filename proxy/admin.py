@@ -65,8 +65,8 @@ class Pages(NamedTuple):
     lines of JSON, the newest first."""
 
     health: Health
-    metrics: Callable[[], tuple[bytes, str]]
-    decisions: Callable[[int], list[str]]
+    metrics: Callable[[], Awaitable[tuple[bytes, str]]]
+    decisions: Callable[[int], Awaitable[list[str]]]
 
 
 class AdminPort:
@@ -177,14 +177,14 @@ class AdminPort:
     async def _metrics(self, request: Request) -> Answer:
         if not request.trusted:
             return _plain(HTTPStatus.UNAUTHORIZED)
-        body, content_type = self._pages.metrics()
+        body, content_type = await self._pages.metrics()
         return Answer(HTTPStatus.OK, body, content_type)
 
     async def _decisions(self, request: Request) -> Answer:
         if not request.trusted:
             return _plain(HTTPStatus.UNAUTHORIZED)
         limit = _limit(request.query)
-        lines = ",\n".join(self._pages.decisions(limit))
+        lines = ",\n".join(await self._pages.decisions(limit))
         return Answer(HTTPStatus.OK, f"[{lines}]\n".encode(), _JSON)
 
 

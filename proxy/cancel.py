@@ -28,6 +28,32 @@ _FREE_MISSES: Final = 50.0
 _MISSES_PER_SECOND: Final = 5.0
 
 
+class Misses:
+    """How often each source has named no connection of late.
+
+    A short secret is 32 bits: a source that guesses is answered with silence once its misses outrun
+    ``_MISSES_PER_SECOND``, at which rate the whole space takes years. A request that is under way counts as a
+    miss until it is none.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._throttle = Throttle(_FREE_MISSES, _MISSES_PER_SECOND, clock=clock)
+
+    def __len__(self) -> int:
+        return len(self._throttle)
+
+    def begin(self, source: str) -> bool:
+        """Whether a request of ``source`` is looked at."""
+        if self._throttle.wait_s(source) > 0:
+            return False
+        self._throttle.add(source)
+        return True
+
+    def hit(self, source: str) -> None:
+        """The request that was begun named a connection."""
+        self._throttle.add(source, -1)
+
+
 class Cancellable(Protocol):
     """A connection whose query may be cancelled."""
 
@@ -36,16 +62,12 @@ class Cancellable(Protocol):
 
 
 class CancelRegistry:
-    """Every live connection by process id and secret.
-
-    A short secret is 32 bits: a source that guesses is answered with silence once its misses outrun
-    ``_MISSES_PER_SECOND``, at which rate the whole space takes years.
-    """
+    """Every live connection of this process by process id and secret."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         # A pooler behind us may invent process ids, so that one may stand for several connections.
         self._connections: dict[int, dict[bytes, Cancellable]] = {}
-        self._misses = Throttle(_FREE_MISSES, _MISSES_PER_SECOND, clock=clock)
+        self._misses = Misses(clock)
 
     def register(self, pid: int, version: ProtocolVersion, connection: Cancellable) -> bytes:
         """A secret under which ``connection`` may be cancelled from now on."""
@@ -65,14 +87,19 @@ class CancelRegistry:
         Returns once the server has dealt with it: the requester's connection is closed then, which tells it
         that no later query of its own will be hit.
         """
-        if self._misses.wait_s(source) > 0:
+        if not self._misses.begin(source):
             return False
+        found = self.find(pid, secret)
+        if found is None:
+            return False
+        self._misses.hit(source)
+        await found.cancel()
+        return True
+
+    def find(self, pid: int, secret: bytes) -> Cancellable | None:
+        """The connection that is named so. Takes as long for a wrong secret as for a right one."""
         found: Cancellable | None = None
         for known, connection in self._connections.get(pid, {}).items():
             if hmac.compare_digest(known, secret):
                 found = connection
-        if found is None:
-            self._misses.add(source)
-            return False
-        await found.cancel()
-        return True
+        return found

@@ -1,6 +1,6 @@
 """The command line: ``pgturnstile COMMAND``, also ``python -m proxy``.
 
-Owns the parser, the log's form and how a mistake is told; each command is a file in ``proxy.commands``. Human
+Owns the parser and how a mistake is told; each command is a file in ``proxy.commands``. Human
 output goes to stdout, logs to stderr. A mistake of the person at the terminal gets one sentence and exit code
 2, never a traceback.
 """
@@ -8,23 +8,20 @@ output goes to stdout, logs to stderr. A mistake of the person at the terminal g
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.metadata
 import io
-import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TextIO, cast
 
-import structlog
-
 from policy.diagnostics import InvalidFileError, render
 from proxy import commands
 from proxy.audit import AuditError
-from proxy.commands.terminal import PROGRAM, Exit, UsageError, wants_colour
+from proxy.commands.terminal import PROGRAM, Exit, UsageError
 from proxy.compiled import StaleBuildError
 from proxy.demo import DemoError
+from proxy.logs import configure_logging
 from proxy.systemd import SocketsError
 
 
@@ -65,50 +62,6 @@ class _StandardError(io.TextIOBase):
 
     def isatty(self) -> bool:
         return sys.stderr.isatty()
-
-
-def configure_logging(stream: TextIO, *, as_json: bool, least: int = logging.INFO) -> None:
-    """Send log lines of level ``least`` and above to ``stream``: JSON for programs, else text for people, in
-    colour only on a terminal that wants it.
-    """
-    renderer: structlog.typing.Processor
-    if as_json:
-        renderer = structlog.processors.JSONRenderer()
-    else:
-        # The default formatter shows local variables where rich is installed, and some of them are passwords.
-        renderer = structlog.dev.ConsoleRenderer(
-            colors=wants_colour(stream), exception_formatter=structlog.dev.plain_traceback
-        )
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.StackInfoRenderer(),
-            *([structlog.processors.format_exc_info] if as_json else []),
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(least),
-        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _Unfailing(stream))),
-    )
-
-
-class _Unfailing:
-    """A stream for log lines: what cannot be written, on a full disk say, is lost and ends nothing.
-
-    The audit's writer logs that its disk is full, and often to the same disk.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> None:
-        with contextlib.suppress(OSError):
-            self._stream.write(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError):
-            self._stream.flush()
 
 
 def parser() -> argparse.ArgumentParser:

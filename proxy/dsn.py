@@ -8,10 +8,11 @@ Source: PostgreSQL documentation, "Connection URIs".
 
 from __future__ import annotations
 
+import functools
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from proxy.stream import is_local_host
@@ -24,7 +25,10 @@ class DsnError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CloneTarget:
-    """Where a clone is, and who to be there. A ``host`` that begins with ``/`` is its socket's folder."""
+    """Where a clone is, and who to be there. A ``host`` that begins with ``/`` is its socket's folder.
+
+    ``tls`` is made of ``mode`` and ``ca``.
+    """
 
     host: str
     port: int
@@ -33,6 +37,12 @@ class CloneTarget:
     role: str
     database: str
     password: str | None = field(default=None, repr=False)
+    ca: Path | None = None
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        # Certificates that were loaded cannot travel to another process; where they come from can.
+        kept = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "tls"}
+        return functools.partial(_made_again, **kept), ()
 
     @classmethod
     def of(cls, dsn: str) -> Self:
@@ -53,12 +63,17 @@ class CloneTarget:
         database = asked.pop("dbname", None) or unquote(parts.path[1:]) or role
         password = asked.pop("password", None) or (unquote(parts.password) if parts.password else None)
         port = _port(asked.pop("port", None), port)
-        context, mode = _tls(host, asked.pop("sslmode", None), asked.pop("sslrootcert", None))
+        ca = asked.pop("sslrootcert", None)
+        context, mode = _tls(host, asked.pop("sslmode", None), ca)
         if asked:
             raise DsnError(f"has parameters that are not known here: {', '.join(sorted(asked))}")
         if not role:
             raise DsnError("names no role")
-        return cls(host, port, mode, context, role, database, password)
+        return cls(host, port, mode, context, role, database, password, None if ca is None else Path(ca))
+
+
+def _made_again(*, mode: TLSMode, ca: Path | None, **kept: Any) -> CloneTarget:
+    return CloneTarget(mode=mode, tls=backend_context(mode, ca), ca=ca, **kept)
 
 
 def _port(asked: str | None, given: int | None) -> int:

@@ -66,7 +66,7 @@ class Health:
 
     def __init__(
         self,
-        facts: Callable[[], Facts],
+        facts: Callable[[], Awaitable[Facts]],
         endpoint: Callable[[], Endpoint],
         *,
         reach: Callable[[Endpoint], Awaitable[None]] | None = None,
@@ -81,7 +81,7 @@ class Health:
 
     async def readiness(self) -> Readiness:
         unreachable = await self._unreachable()
-        facts = self._facts()
+        facts = await self._facts()
         problems = []
         if facts.draining:
             problems.append("draining")

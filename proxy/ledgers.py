@@ -218,6 +218,11 @@ class LedgerStore:
     password: str | None = field(default=None, repr=False)
 
     @property
+    def shared(self) -> bool:
+        """Whether several processes have it in common."""
+        return self.store != "memory"
+
+    @property
     def remote(self) -> bool:
         """Whether it is a server, which may ask for a password."""
         return self.store.startswith(_REDIS)

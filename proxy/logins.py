@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from proxy.config import MAX_NAME_BYTES
 from proxy.handshake import DisprovedError, RefusedError
@@ -20,20 +20,52 @@ from proxy.throttle import Lines, Throttle
 _GUESSES: Final = 100
 """Attempts that one agent may make from one address at once, beside the connections it may have."""
 _GUESSES_PER_SECOND: Final = 1.0
-_LONGEST_WAIT_S: Final = 5.0
+LONGEST_WAIT_S: Final = 5.0
+
+
+class Attempts:
+    """How often each agent has failed of late at each address."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.throttle = Throttle(_GUESSES, _GUESSES_PER_SECOND, clock=clock)
+
+    def allow(self, connections: int) -> None:
+        """Let an agent begin that many connections at once: the most that any one may have."""
+        self.throttle.free = _GUESSES + connections
+
+    def begin(self, source: str, user: str) -> float:
+        """Seconds that an attempt has to wait, which counts as failed until it is ``over`` without that. One
+        that would have to wait too long (``LONGEST_WAIT_S``) does not count: it is not to be made."""
+        key = (source, user)
+        wait_s = self.throttle.wait_s(key)
+        if wait_s <= LONGEST_WAIT_S:
+            self.throttle.add(key)
+        return wait_s
+
+    def over(self, source: str, user: str) -> None:
+        """An attempt that was begun has not failed."""
+        self.throttle.add((source, user), -1)
+
+
+class Counting(Protocol):
+    """Who counts attempts, in this process or another."""
+
+    async def begin_login(self, source: str, user: str) -> float:
+        """As ``Attempts.begin``."""
+        ...
+
+    def login_over(self, source: str, user: str) -> None:
+        """As ``Attempts.over``."""
+        ...
 
 
 class Logins:
-    """Every attempt of one process. ``connections`` is the most that any one agent may have."""
+    """Every attempt that one process sees, counted by ``counting``."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._attempts = Throttle(_GUESSES, _GUESSES_PER_SECOND, clock=clock)
+    def __init__(self, counting: Counting, clock: Callable[[], float] = time.monotonic) -> None:
+        self._counting = counting
         self._disproved = Lines(1, 1 / 60, clock=clock)
         self._lines = Lines(_GUESSES, 1, clock=clock)
-
-    def allow(self, connections: int) -> None:
-        """Let an agent begin that many connections at once."""
-        self._attempts.free = _GUESSES + connections
 
     @contextlib.asynccontextmanager
     async def attempt(self, source: str, user: str) -> AsyncIterator[None]:
@@ -41,13 +73,12 @@ class Logins:
 
         After too many failures it begins later, and after far too many not at all: raises RefusedError.
         """
-        key = (source, user[:MAX_NAME_BYTES])
-        wait_s = self._attempts.wait_s(key)
-        if wait_s > _LONGEST_WAIT_S:
+        name = user[:MAX_NAME_BYTES]
+        wait_s = await self._counting.begin_login(source, name)
+        if wait_s > LONGEST_WAIT_S:
             raise RefusedError(
                 f'too many failed logins for user "{user}" from this address; try again later', "53300"
             )
-        self._attempts.add(key)
         try:
             if wait_s:
                 await asyncio.sleep(wait_s)
@@ -55,9 +86,9 @@ class Logins:
         except DisprovedError:
             raise
         except BaseException:
-            self._attempts.add(key, -1)
+            self._counting.login_over(source, name)
             raise
-        self._attempts.add(key, -1)
+        self._counting.login_over(source, name)
 
     def to_tell(self, source: str, refusal: RefusedError | None = None) -> dict[str, int] | None:
         """Whether the log is to have a line on a connection that came to nothing: None, or fields to add.

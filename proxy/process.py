@@ -108,7 +108,8 @@ async def _run(
     admin = None if overview is None else overview.port(server, lambda: reloads.last)
     if admin is not None:
         await admin.start()
-    host, port = await server.start(take_listener(os.environ))
+    handed = take_listener(os.environ)
+    host, port = await server.start([] if handed is None else [handed])
     spare_the_collector()
     control = await _control(config, reloads)
     print(f"ready host={host} port={port}", flush=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from proxy.audit_line import ConnectionIdentity, Renderer
 from proxy.config import Statements
@@ -20,6 +20,13 @@ MAX_CHARACTERS: Final = 2 * 1024 * 1024
 """Of the statements kept, with their trees many times that in bytes."""
 
 _Kept = tuple[float, AuditEntry, ConnectionIdentity]
+
+
+class Told(NamedTuple):
+    """An audit line without its line feed, and when its outcome was known, in seconds since the epoch."""
+
+    at: float
+    line: str
 
 
 class Recent:
@@ -42,7 +49,7 @@ class Recent:
         while len(kept) > self._records or (self._held > self._characters and len(kept) > 1):
             self._held -= len(kept.popleft()[1].decision.query.sql)
 
-    def newest(self, limit: int) -> list[str]:
-        """At most ``limit`` audit lines, without line feeds, the newest first."""
+    def newest(self, limit: int) -> list[Told]:
+        """At most ``limit`` decisions, the newest first."""
         latest = [self._kept[-1 - n] for n in range(min(limit, len(self._kept)))]
-        return [self._renderer.render(*each).rstrip("\n") for each in latest]
+        return [Told(each[0], self._renderer.render(*each).rstrip("\n")) for each in latest]

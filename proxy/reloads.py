@@ -2,7 +2,8 @@
 
 Owns the order of a reload: read away from the event loop, try the tests that the policies bring along, and
 only then replace, in one step. Whatever goes wrong before leaves everything as it was. What a new
-configuration does to open sessions is ``server``'s and ``renewal``'s. Knows no messages.
+configuration does to open sessions is ``server``'s and ``renewal``'s, and that it is every worker's or none's
+``crew``'s. Knows no messages.
 
 A reload is asked for by a signal (``ask``), by somebody who waits for the outcome (``reload``), or by files
 that changed (``watch``).
@@ -14,7 +15,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -26,7 +27,6 @@ from policy.model import Policy
 from policy.trial import Tried, run_all
 from proxy.config import Config
 from proxy.health import LastReload
-from proxy.server import Server
 from proxy.systemd import Notifier
 
 _POLL_S: Final = 0.5
@@ -45,14 +45,31 @@ class TestsFailedError(Exception):
     """A policy does not do what its own tests say. The message tells each on a line of its own."""
 
 
+class NotTakenError(Exception):
+    """A configuration without a fault that cannot be served by what runs. The message says why."""
+
+
+class Served(Protocol):
+    """What is served by a configuration: a server, or the workers of a proxy."""
+
+    @property
+    def config(self) -> Config:
+        """The one that new connections are served by."""
+        ...
+
+    async def take(self, config: Config) -> None:
+        """Serve by ``config`` from here on, all of it, or raise: OSError, ssl.SSLError, NotTakenError."""
+        ...
+
+
 class Reloads:
-    """The reloads of one server, one at a time. ``load`` reads everything and raises what is wrong;
+    """The reloads of what is ``served``, one at a time. ``load`` reads everything and raises what is wrong;
     ``notifier`` tells the service manager of each."""
 
-    def __init__(self, server: Server, load: Callable[[], Config], notifier: Notifier | None = None) -> None:
+    def __init__(self, served: Served, load: Callable[[], Config], notifier: Notifier | None = None) -> None:
         self._notifier = Notifier({}) if notifier is None else notifier
         self.last: LastReload | None = None
-        self._server = server
+        self._served = served
         self._load = load
         self._one_at_a_time = asyncio.Lock()
         self._asked = asyncio.Event()
@@ -83,22 +100,25 @@ class Reloads:
 
     async def _attempt(self) -> str | None:
         """Why the configuration as it is now is not taken; None where it is."""
-        before = self._server.config
+        before = self._served.config
         self._at_fault = frozenset()
         try:
             after = await asyncio.to_thread(self._read)
-            self._server.replace_config(after)
+            await self._served.take(after)
         except InvalidFileError as error:
             self._at_fault = frozenset(Path(each.source) for each in error.diagnostics)
             return _refused(str(error))
-        except (TestsFailedError, OSError) as error:
+        except (TestsFailedError, NotTakenError, OSError) as error:
             return _refused(str(error))
         except Exception as error:
             log.exception("a reload failed by itself")
             return _refused(f"the proxy failed: {error!r}")
         log.info("configuration reloaded", policies={p.name: p.sha256 for p in after.policies})
         if _fixed(before) != _fixed(after):
-            log.warning("a new listening address, admin port, audit file or control socket takes a restart")
+            log.warning(
+                "a new listening address, admin port, audit file, control socket or number of workers takes "
+                "a restart"
+            )
         return None
 
     def _read(self) -> Config:
@@ -141,7 +161,7 @@ class Reloads:
             now = later
 
     def _files(self) -> frozenset[Path]:
-        return self._at_fault | frozenset(_files_of(self._server.config))
+        return self._at_fault | frozenset(_files_of(self._served.config))
 
 
 def _refused(reason: str) -> str:
@@ -201,4 +221,10 @@ def _stamp(path: Path) -> Stamp:
 
 def _fixed(config: Config) -> tuple[object, ...]:
     """What a process keeps from its start to its end."""
-    return (config.listen.host, config.listen.port, config.admin, config.audit, config.control)
+    return (
+        config.listen.host,
+        config.listen.port,
+        config.admin,
+        config.audit,
+        config.control,
+    )

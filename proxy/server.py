@@ -13,18 +13,17 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
 from policy.ledger import Ledger, LedgerUnavailableError, MemoryLedger, Store
 from policy.lineage import CloseOut
 from policy.model import Policy, RepairScope
-from proxy import handshake, renewal, tls
-from proxy.agents import AgentConfig
+from proxy import handshake, renewal
 from proxy.audit_line import ConnectionIdentity
 from proxy.backend import BackendError, BackendSession, Endpoint
 from proxy.cancel import CancelRegistry
@@ -32,18 +31,19 @@ from proxy.catalogs import CatalogLogin, Catalogs, WatchedCatalog
 from proxy.config import Config
 from proxy.conversation import Identity
 from proxy.credentials import NAMES_SECRET
-from proxy.gate import Gate
 from proxy.handshake import Proven, RefusedError
 from proxy.judges import Judges
 from proxy.ledgers import LedgerStore, ledger_of
 from proxy.logins import Logins
-from proxy.meters import GateMeter, Meters
+from proxy.meters import Meters
+from proxy.peers import Alone, Peers
 from proxy.relay import ADMIN_SHUTDOWN, AuditSink, BackendKey, Parting, Relay
 from proxy.session import Session
 from proxy.stream import StreamClosedError, TLSFailedError, TransportStream, peer_network
+from proxy.terms import Terms, connections_of, most_connections
 from proxy.wire.startup import CancelRequest, NotPostgresError
 
-_BACKLOG: Final = 512
+BACKLOG: Final = 512
 _SPARE_SOCKETS: Final = 64
 """Accepted beyond ``limits.connections``: for cancel requests, and to refuse the rest in words."""
 _STORES: Final = 8
@@ -52,6 +52,8 @@ _SWEEP_S: Final = 15.0
 """How often lineages are looked for whose window is over, in seconds."""
 _FIRST_CATALOG_S: Final = 8.0
 """The longest that a handshake waits for the first reading of a catalog."""
+_SHAKING_S: Final = 2.0
+"""How long one that hands over waits for handshakes that have begun."""
 _LAST_WORDS_S: Final = 2.0
 """How long a stopping server waits for its last messages to leave."""
 
@@ -77,13 +79,23 @@ class NoAudit:
 
 
 class Server:
-    """One listener and its connections. ``start``, then ``drain`` or ``stop``; ``config`` may be replaced."""
+    """Connections and what they come from. ``start``, then ``drain`` or ``stop``; ``config`` may be replaced.
 
-    def __init__(self, config: Config, audit: Sink | None = None, meters: Meters | None = None) -> None:
+    ``peers`` None where this process is the whole proxy.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        audit: Sink | None = None,
+        meters: Meters | None = None,
+        peers: Peers | None = None,
+    ) -> None:
         self._audit: Sink = audit or NoAudit()
         self._meters = Meters() if meters is None else meters
         self._cancels = CancelRegistry()
-        self._logins = Logins()
+        self._peers = Alone(self._cancels.request) if peers is None else peers
+        self._logins = Logins(self._peers)
         self._own_ledger: Store = MemoryLedger()
         self._store, self._ledger = LedgerStore(), ledger_of(LedgerStore())
         """Outlives every reload that names the same store: turns that are spent stay so."""
@@ -97,11 +109,12 @@ class Server:
         self._quiet.set()
         self._judges = Judges(config.limits.judge_timeout_ms / 1000)
         self._stores = ThreadPoolExecutor(_STORES, thread_name_prefix="ledger")
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
+        self._listening: Sequence[socket.socket] = ()
         self._repair_closed: Callable[[CloseOut], None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._catalogs = Catalogs()
-        self._terms = _Terms.of(config)
+        self._terms = Terms.of(config)
         self.replace_config(config)
 
     @property
@@ -134,14 +147,26 @@ class Server:
 
         Raises OSError or ssl.SSLError where its certificates have become unusable; nothing has changed then.
         """
-        self._terms = self._terms.replaced_by(renewal.keep_unchanged(self._terms.config, config))
+        self.adopt(self.terms_of(config))
+
+    async def take(self, config: Config) -> None:
+        """As ``replace_config``."""
+        self.replace_config(config)
+
+    def terms_of(self, config: Config) -> Terms:
+        """What ``adopt`` takes, and nothing can fail any more. Raises as ``replace_config``."""
+        return self._terms.replaced_by(renewal.keep_unchanged(self._terms.config, config))
+
+    def adopt(self, terms: Terms) -> None:
+        """Serve by ``terms``, the newest that ``terms_of`` gave."""
+        config, self._terms = terms.config, terms
         if self._terms.config.ledger != self._store:
             _forget_own(self._ledger)
             self._store, self._ledger = self._terms.config.ledger, ledger_of(self._terms.config.ledger)
             self._tell_of_endings()
         self._meters.know(config.agents)
         self._judges.seconds = config.limits.judge_timeout_ms / 1000
-        self._logins.allow(max(_connections_of(agent, config) for agent in config.agents.values()))
+        self._peers.allow_logins(most_connections(config))
         for relay, live in list(self._live.items()):
             self._renew(relay, live)
 
@@ -158,30 +183,47 @@ class Server:
         if dismissal is not None:
             relay.dismiss(dismissal.reason, at_once=dismissal.at_once)
 
-    async def start(self, listening: socket.socket | None = None) -> tuple[str, int]:
+    async def start(self, listening: Sequence[socket.socket] = ()) -> tuple[str, int]:
         """Listen; returns the host and the port, which the system chose where the config says 0.
 
-        ``listening`` is a socket that does so already, in the place of the config's address.
+        ``listening`` are sockets that do so already, or are bound to, in the place of the config's address.
         """
         listen = self._terms.config.listen
         loop = asyncio.get_running_loop()
         self._repair_closed = functools.partial(_put_off, loop, self._audit.closed)
         self._tell_of_endings()
         self._sweeping = loop.create_task(self._sweep())
-        if listening is None:
-            self._listener = await loop.create_server(
-                lambda: _Accepted(self._accept), listen.host, listen.port, backlog=_BACKLOG
-            )
+        self._listening = listening
+        if listening:
+            for each in listening:
+                self._listeners.append(
+                    await loop.create_server(lambda: _Accepted(self._accept), sock=each, backlog=BACKLOG)
+                )
         else:
-            self._listener = await loop.create_server(
-                lambda: _Accepted(self._accept), sock=listening, backlog=_BACKLOG
+            self._listeners.append(
+                await loop.create_server(
+                    lambda: _Accepted(self._accept), listen.host, listen.port, backlog=BACKLOG
+                )
             )
-        host, port = self._listener.sockets[0].getsockname()[:2]
-        return (listen.host if listening is None else host), port
+        host, port = self._listeners[0].sockets[0].getsockname()[:2]
+        return (host if listening else listen.host), port
 
     async def drain(self, within_s: float) -> None:
         """Accept nothing more, end what is idle, let what is under way finish, then ``stop``."""
         self._refuse_new()
+        await self._drain(within_s)
+
+    async def hand_over(self, within_s: float) -> None:
+        """As ``drain``, for a process whose address others listen at as well: whoever has connected to this
+        one is let in, and then ended with a word that has drivers connect again."""
+        await self._let_in_who_waits()
+        self._stop_listening()
+        if self._shaking:
+            await asyncio.wait(self._shaking, timeout=min(within_s, _SHAKING_S))
+        self._refuse_new()
+        await self._drain(within_s)
+
+    async def _drain(self, within_s: float) -> None:
         for relay in list(self._live):
             relay.drain()
         await self._wait_until_quiet(within_s)
@@ -205,6 +247,16 @@ class Server:
         await asyncio.sleep(0)
         # What a store is still to be told, it is told.
         self._stores.shutdown(wait=False)
+
+    def holds(self, pid: int, secret: bytes) -> bool:
+        """Whether a connection here is named so in a CancelRequest."""
+        return self._cancels.find(pid, secret) is not None
+
+    async def cancel(self, pid: int, secret: bytes) -> None:
+        """Cancel what runs on the connection that is named so, if there is one."""
+        found = self._cancels.find(pid, secret)
+        if found is not None:
+            await found.cancel()
 
     def suspend(self, reason: str | None) -> None:
         """Carry no statement from here on, because of ``reason``; None: serve again.
@@ -236,10 +288,22 @@ class Server:
                     # Whoever stands before the store says so in the log; what is over waits.
                     log.debug("lineages not swept", reason=str(error))
 
+    async def _let_in_who_waits(self) -> None:
+        """Accept what the kernel has accepted for us already: it would be cut off with the listener."""
+        loop = asyncio.get_running_loop()
+        for each in self._listening:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    accepted, _ = each.accept()
+                    await loop.connect_accepted_socket(lambda: _Accepted(self._accept), accepted)
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+
     def _refuse_new(self) -> None:
         self._draining = True
-        if self._listener is not None:
-            self._listener.close()
+        self._stop_listening()
         for task in list(self._shaking):
             task.cancel()
 
@@ -256,6 +320,7 @@ class Server:
             stream.abort()
             return
         self._sockets += 1
+        self._peers.entered()
         self._quiet.clear()
         task = asyncio.get_running_loop().create_task(self._serve(stream))
         self._shaking.add(task)
@@ -298,15 +363,17 @@ class Server:
                 stream, terms.tls, tls_required=listen_tls is not None and listen_tls.required
             )
             if isinstance(first, CancelRequest):
-                await self._cancels.request(first.pid, first.secret, stream.source)
+                await self._peers.cancel(first.pid, first.secret, stream.source)
                 return False
-            if self._sockets > config.limits.connections:
+            if await self._peers.crowded(config.limits.connections):
                 raise RefusedError("sorry, too many clients already", "53300")
         async with self._logins.attempt(stream.source, first.parameters.get("user", "")):
             async with asyncio.timeout_at(deadline):
                 proven = await handshake.authenticate(stream, first, config, NAMES_SECRET, terms.tls)
             self._refuse_while_suspended()
-            self._take_place(proven, config)
+            if not await self._peers.take_place(proven.user, connections_of(proven.agent, config)):
+                raise RefusedError(f'too many connections for role "{proven.user}"', "53300")
+            self._agents[proven.user] += 1
             try:
                 await self._open(stream, proven, terms, deadline)
             except BaseException:
@@ -314,7 +381,7 @@ class Server:
                 raise
         return True
 
-    async def _open(self, stream: _Accepted, proven: Proven, terms: _Terms, deadline: float) -> None:
+    async def _open(self, stream: _Accepted, proven: Proven, terms: Terms, deadline: float) -> None:
         """The backend's leg, then the steady state."""
         try:
             async with asyncio.timeout_at(deadline):
@@ -335,7 +402,7 @@ class Server:
             backend_stream.abort()
             raise
 
-    async def _take_catalog(self, proven: Proven, terms: _Terms, deadline: float) -> WatchedCatalog:
+    async def _take_catalog(self, proven: Proven, terms: Terms, deadline: float) -> WatchedCatalog:
         """The catalog of the agent's database. Its first reading is waited for, but not for ever: what needs
         a catalog is refused until there is one."""
         login = terms.config.catalog_login or proven.agent.login
@@ -353,7 +420,7 @@ class Server:
         self,
         stream: _Accepted,
         proven: Proven,
-        terms: _Terms,
+        terms: Terms,
         leg: _Leg,
     ) -> None:
         policy, opened = proven.agent.policy, leg.opened
@@ -428,11 +495,6 @@ class Server:
 
     # --- counting ---
 
-    def _take_place(self, proven: Proven, config: Config) -> None:
-        if self._agents[proven.user] >= _connections_of(proven.agent, config):
-            raise RefusedError(f'too many connections for role "{proven.user}"', "53300")
-        self._agents[proven.user] += 1
-
     def _refuse_while_suspended(self) -> None:
         if self._suspended is not None:
             raise RefusedError(self._suspended, "57P03")
@@ -441,6 +503,7 @@ class Server:
         self._agents[agent] -= 1
         if not self._agents[agent]:
             del self._agents[agent]
+        self._peers.leave_place(agent)
 
     def _ended(self, relay: Relay) -> None:
         """Both transports of a relay are gone."""
@@ -456,6 +519,7 @@ class Server:
 
     def _socket_gone(self) -> None:
         self._sockets -= 1
+        self._peers.left()
         if not self._sockets:
             self._quiet.set()
 
@@ -473,51 +537,6 @@ def _forget_own(ledger: Store) -> None:
     """End what only this process knows of."""
     if isinstance(ledger, MemoryLedger):
         ledger.forget(time.time())
-
-
-def _connections_of(agent: AgentConfig, config: Config) -> int:
-    """The most connections that ``agent`` may have."""
-    return agent.connections or config.limits.connections_per_agent
-
-
-@dataclass(frozen=True, slots=True)
-class _Terms:
-    """A config with what was made of it: one connection is served by one of these from end to end."""
-
-    config: Config
-    tls: tls.AgentTls | None
-    endpoint: Endpoint
-    gates: dict[tuple[str, str, str], Gate]
-
-    @classmethod
-    def of(cls, config: Config) -> Self:
-        listen_tls = config.listen.tls
-        served = (
-            tls.agent_tls(listen_tls.cert, listen_tls.key, listen_tls.client_ca)
-            if listen_tls is not None
-            else None
-        )
-        return cls(config, served, Endpoint.of(config.backend), {})
-
-    def replaced_by(self, config: Config) -> _Terms:
-        """The terms of ``config``, with the gates that judge alike."""
-        terms = _Terms.of(config)
-        if config.limits.statement_bytes == self.config.limits.statement_bytes:
-            policies = {id(policy) for policy in config.policies}
-            terms.gates.update({k: gate for k, gate in self.gates.items() if id(gate.policy) in policies})
-        return terms
-
-    def gate(
-        self, agent: AgentConfig, name: str, catalog: WatchedCatalog, ledger: Ledger, meter: GateMeter
-    ) -> Gate:
-        policy, clone = agent.policy, agent.clone
-        key = (policy.source, name, catalog.database)
-        gate = self.gates.get(key)
-        outdated = gate is None or gate.catalog is not catalog or gate.policy is not policy
-        if gate is None or outdated or gate.ledger is not ledger or gate.clone != clone:
-            limit = self.config.limits.statement_bytes
-            gate = self.gates[key] = Gate(policy, name, limit, catalog, ledger, meter=meter, clone=clone)
-        return gate
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 import inspect
 import logging
-import os
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Final, TextIO, TypeAlias
 
 from policy.diagnostics import printable
+from proxy.logs import wants_colour
 
 PROGRAM: Final = "pgturnstile"
 
@@ -86,11 +86,6 @@ def one_line(sql: str, width: int = 100) -> str:
     """``sql`` cut to ``width`` characters of one line that is safe to print."""
     text = printable(" ".join(sql.split()))
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def wants_colour(stream: TextIO) -> bool:
-    """True for a terminal, unless ``NO_COLOR`` is set."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def painter(stream: TextIO) -> Callable[[str, str], str]:

@@ -32,8 +32,17 @@ async def unreached(endpoint: Endpoint) -> None:
     raise BackendError("the database server cannot be reached", "57P03")
 
 
+def at_hand(value: Any) -> Callable[..., Awaitable[Any]]:
+    """What answers ``value``, or what it makes of what is asked."""
+
+    async def answer(*asked: Any) -> Any:
+        return value(*asked) if callable(value) else value
+
+    return answer
+
+
 def health(facts: Facts = FACTS, reach: Callable[[Endpoint], Awaitable[None]] = reached) -> Health:
-    return Health(lambda: facts, lambda: ENDPOINT, reach=reach)
+    return Health(at_hand(facts), lambda: ENDPOINT, reach=reach)
 
 
 def asking(use: Callable[[Ask], Awaitable[None]], token: str | None = None, **parts: Any) -> None:
@@ -42,8 +51,8 @@ def asking(use: Callable[[Ask], Awaitable[None]], token: str | None = None, **pa
     async def run() -> None:
         pages = Pages(
             parts.get("health") or health(),
-            lambda: (b"a_total 1\n", "text/plain; version=0.0.4"),
-            parts.get("decisions") or (lambda limit: [f'{{"n":{n}}}' for n in range(limit)]),
+            at_hand((b"a_total 1\n", "text/plain; version=0.0.4")),
+            at_hand(parts.get("decisions") or (lambda limit: [f'{{"n":{n}}}' for n in range(limit)])),
         )
         port = AdminPort(Admin("127.0.0.1", 0, token), pages)
         _, number = await port.start()
@@ -164,7 +173,7 @@ def test_the_backend_is_not_asked_by_every_probe() -> None:
 
     async def run() -> None:
         nonlocal now
-        held = Health(lambda: FACTS, lambda: ENDPOINT, reach=count, clock=lambda: now)
+        held = Health(at_hand(FACTS), lambda: ENDPOINT, reach=count, clock=lambda: now)
         await asyncio.gather(*(held.readiness() for _ in range(20)))
         assert asked == 1
         now += 1
@@ -253,7 +262,7 @@ def test_half_a_request_gets_no_answer_and_does_no_harm() -> None:
 @settings(max_examples=200)
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_request_or_a_documented_answer(sent: bytes) -> None:
-    port = AdminPort(Admin("127.0.0.1", 0, TOKEN), Pages(health(), lambda: (b"", ""), lambda limit: []))
+    port = AdminPort(Admin("127.0.0.1", 0, TOKEN), Pages(health(), at_hand((b"", "")), at_hand([])))
     answer = asyncio.run(port.answer(b"GET /metrics HTTP/1.1\r\n" + sent + b"\r\n\r\n"))
     assert answer.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED)
     answer = asyncio.run(port.answer(b"GET " + sent + b"\r\n\r\n"))

@@ -25,8 +25,9 @@ import pytest
 import structlog
 
 from policy import rules
-from proxy.cli import configure_logging, main
+from proxy.cli import main
 from proxy.commands.terminal import Exit, painter
+from proxy.logs import configure_logging
 from proxy.scram import Verifier
 from tests.support.postgres import Database
 

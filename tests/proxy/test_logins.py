@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 from proxy import logins
 from proxy.handshake import DisprovedError, RefusedError
-from proxy.logins import Logins
+from proxy.logins import Attempts, Logins
+from proxy.peers import Alone
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 
@@ -34,6 +36,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
+def guarding(clock: Callable[[], float] = time.monotonic) -> Logins:
+    return Logins(Alone(lambda pid, secret, source: asyncio.sleep(0, False), clock), clock)
+
+
+def counts(guard: Logins) -> Attempts:
+    assert isinstance(guard._counting, Alone)
+    return guard._counting._counts.attempts
+
+
 def wrong(user: str = "bot") -> DisprovedError:
     return DisprovedError("password authentication failed", "28P01", user=user)
 
@@ -51,22 +62,22 @@ def run(script: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def test_guesses_wait_and_then_are_refused(clock: Clock) -> None:
     async def script() -> None:
-        guard = Logins(clock)
-        guard.allow(50)
+        guard = guarding(clock)
+        counts(guard).allow(50)
         for _ in range(150):
             await fails(guard)
         assert clock.now == 0
         for _ in range(20):
             await fails(guard)
         assert clock.now == 20  # one a second, each after the one before
-        assert guard._attempts.wait_s((HERE, "bot")) == 1
+        assert counts(guard).throttle.wait_s((HERE, "bot")) == 1
 
     run(script)
 
 
 def test_who_is_not_the_guesser_does_not_wait(clock: Clock) -> None:
     async def script() -> None:
-        guard = Logins(clock)
+        guard = guarding(clock)
         for _ in range(101):
             await fails(guard)
         before = clock.now
@@ -79,7 +90,7 @@ def test_who_is_not_the_guesser_does_not_wait(clock: Clock) -> None:
 
 def test_the_right_password_gets_in_among_guesses(clock: Clock) -> None:
     async def script() -> None:
-        guard = Logins(clock)
+        guard = guarding(clock)
         for _ in range(120):
             await fails(guard)
         async with guard.attempt(HERE, "bot"):
@@ -100,7 +111,7 @@ def test_the_right_password_gets_in_among_guesses(clock: Clock) -> None:
 )
 def test_what_disproves_nothing_is_not_counted(clock: Clock, error: Exception | None) -> None:
     async def script() -> None:
-        guard = Logins(clock)
+        guard = guarding(clock)
         for _ in range(1000):
             if error is not None:
                 await fails(guard, error=error)
@@ -108,15 +119,15 @@ def test_what_disproves_nothing_is_not_counted(clock: Clock, error: Exception | 
             async with guard.attempt(HERE, "bot"):
                 pass
         assert clock.now == 0
-        assert len(guard._attempts) == 0
+        assert len(counts(guard).throttle) == 0
 
     run(script)
 
 
 def test_a_thousand_at_once_are_not_all_the_first() -> None:
     async def script() -> None:
-        guard = Logins()
-        guard.allow(50)
+        guard = guarding()
+        counts(guard).allow(50)
         inside = refused = 0
 
         async def guess() -> None:
@@ -137,22 +148,22 @@ def test_a_thousand_at_once_are_not_all_the_first() -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert len(guard._attempts) == 0
+        assert len(counts(guard).throttle) == 0
 
     run(script)
 
 
 def test_a_name_without_end_is_not_remembered_whole(clock: Clock) -> None:
     async def script() -> None:
-        guard = Logins(clock)
+        guard = guarding(clock)
         await fails(guard, user="u" * 9000)
-        assert [key[1] for key in guard._attempts._counts] == ["u" * 63]  # type: ignore[index]
+        assert [key[1] for key in counts(guard).throttle._counts] == ["u" * 63]  # type: ignore[index]
 
     run(script)
 
 
 def test_a_burst_of_failures_is_one_line(clock: Clock) -> None:
-    guard = Logins(clock)
+    guard = guarding(clock)
     told = [guard.to_tell(HERE, wrong()) for _ in range(50)]
     assert told == [{}] + [None] * 49
     assert guard.to_tell(HERE, wrong("other")) == {}
@@ -163,7 +174,7 @@ def test_a_burst_of_failures_is_one_line(clock: Clock) -> None:
 
 
 def test_no_address_floods_the_log_by_making_up_names(clock: Clock) -> None:
-    guard = Logins(clock)
+    guard = guarding(clock)
     lines = [guard.to_tell(HERE, wrong(f"user{n}")) for n in range(1000)]
     assert sum(line is not None for line in lines) == 100
     clock.now += 2

@@ -176,10 +176,10 @@ def test_the_latest_decisions_come_newest_first_and_as_the_audit_tells_them() ->
         made = entry(allow(f"SELECT {n}"))
         made.id = str(n)
         recent.record(made, WHO)
-    told = [json.loads(line) for line in recent.newest(10)]
+    told = [json.loads(each.line) for each in recent.newest(10)]
     assert [line["id"] for line in told] == ["4", "3", "2"]
     assert all("statement" not in line for line in told)
-    assert [json.loads(line)["id"] for line in recent.newest(1)] == ["4"]
+    assert [json.loads(each.line)["id"] for each in recent.newest(1)] == ["4"]
 
 
 def test_long_statements_take_no_more_memory_than_short_ones() -> None:
