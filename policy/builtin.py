@@ -100,7 +100,7 @@ class CatalogAccess(StrEnum):
     VALUES = "values"
     """Stored values, beyond the rules on relations and columns: statistics, large objects."""
     STATISTICS = "statistics"
-    """Counters of activity and row counts of every table."""
+    """Counters of the activity of the server, of databases and of functions."""
     SESSIONS = "sessions"
     """Statements, locks and addresses of sessions."""
     SERVER = "server"
@@ -124,7 +124,7 @@ _ACCESS_PHRASES: Mapping[CatalogAccess, str] = MappingProxyType(
         CatalogAccess.COMMON: "shows what belongs to the whole server or database",
         CatalogAccess.UNFILTERED: "shows names whatever the policy hides",
         CatalogAccess.VALUES: "holds stored values of any table",
-        CatalogAccess.STATISTICS: "shows the activity of every table",
+        CatalogAccess.STATISTICS: "shows the activity of the whole server or database",
         CatalogAccess.SESSIONS: "shows sessions and what they run",
         CatalogAccess.SERVER: "shows internals of the server",
         CatalogAccess.SECRETS: "holds passwords or connection secrets",
@@ -239,11 +239,6 @@ def volatility(name: str, schema: str = PG_CATALOG) -> Volatility:
 def catalog_relation(schema: str, name: str) -> CatalogAccess | None:
     """What the table or view shows; None where ``schema.name`` is no known relation of a system schema."""
     return RELATIONS.get(f"{schema}.{name}")
-
-
-def withheld_columns(schema: str, name: str) -> frozenset[str]:
-    """Columns of a STRUCTURE relation that show more than structure, to be treated as hidden columns."""
-    return WITHHELD.get(f"{schema}.{name}", frozenset())
 
 
 def _key(name: str, schema: str) -> str:

@@ -6,7 +6,8 @@ on relations, columns and functions that the lines are made of. Every row of a c
 and is shown if that object, the relation and the columns it belongs to, and whatever its definition names are
 shown.
 
-``MASKS`` are columns whose text may name what the row itself does not: they are null where it may.
+``MASKS`` are columns whose text may name what the row itself does not, and columns that hold more than
+structure (``WITHHELD`` in ``builtin_relations.txt``): they are null where they may not be told.
 
 Knows no statement and no policy.
 """
@@ -18,12 +19,13 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from policy.builtin import INFORMATION_SCHEMA, PG_CATALOG
+from policy.builtin import INFORMATION_SCHEMA, PG_CATALOG, WITHHELD
 from policy.catalog_values import Column
 from policy.names import QualifiedName
 from policy.reg_types import REG_TYPES
 from policy.visibility import (
     ALWAYS,
+    NEVER,
     PG_ATTRDEF,
     PG_CLASS,
     PG_CONSTRAINT,
@@ -47,6 +49,14 @@ _FIRST_OF_USERS: Final = 16384
 """The first OID that is given to an object made after initdb: FirstNormalObjectId in access/transam.h."""
 
 Condition = Callable[[Visibility], str]
+
+
+def _always(_: Visibility) -> str:
+    return ALWAYS
+
+
+def _never(_: Visibility) -> str:
+    return NEVER
 
 
 def _row_of_class(v: Visibility) -> str:
@@ -216,8 +226,8 @@ def _row_policy(v: Visibility) -> str:
 
 _PG_CATALOG: Final[Mapping[str, Condition]] = {
     "pg_aggregate": _functions("aggfnoid"),
-    "pg_am": lambda _: ALWAYS,
-    "pg_amproc": lambda _: ALWAYS,
+    "pg_am": _always,
+    "pg_amproc": _always,
     "pg_attrdef": lambda v: v.default(ROW),
     "pg_attribute": lambda v: all_of(f"{ROW}.attrelid IN ({v.classes()})", v.attribute(ROW)),
     "pg_class": _row_of_class,
@@ -255,7 +265,7 @@ _PG_CATALOG: Final[Mapping[str, Condition]] = {
     "pg_sequences": _any_class("schemaname", "sequencename"),
     "pg_statistic_ext": lambda v: v.statistic(ROW),
     "pg_tables": _table("schemaname", "tablename"),
-    "pg_transform": lambda _: ALWAYS,
+    "pg_transform": _always,
     "pg_trigger": lambda v: v.trigger(ROW),
     "pg_ts_config": _in_schema("cfgnamespace"),
     "pg_ts_dict": _in_schema("dictnamespace"),
@@ -313,8 +323,27 @@ _INFORMATION_SCHEMA: Final[Mapping[str, Condition]] = {
     "views": _TABLE,
 }
 
+_OF: Final = ("all", "sys", "user")
+_STATISTICS: Final[Mapping[str, Condition]] = {
+    **{
+        f"{kind}_{of}_tables": _relations("relid")
+        for kind in ("pg_stat", "pg_stat_xact", "pg_statio")
+        for of in _OF
+    },
+    **{f"{kind}_{of}_indexes": _classes("indexrelid") for kind in ("pg_stat", "pg_statio") for of in _OF},
+    **{f"pg_statio_{of}_sequences": _classes("relid") for of in _OF},
+}
+"""How often each table, index and sequence was used, and how many rows it holds."""
+_WITHHOLDING: Final[Mapping[str, Condition]] = dict.fromkeys(
+    ("pg_foreign_data_wrapper", "pg_foreign_server", "pg_roles", "pg_user"), _always
+)
+"""Catalogs of no user's object that are here for the columns they withhold."""
+
 FILTERS: Final[Mapping[QualifiedName, Condition]] = MappingProxyType(
-    {QualifiedName(PG_CATALOG, name): condition for name, condition in _PG_CATALOG.items()}
+    {
+        QualifiedName(PG_CATALOG, name): condition
+        for name, condition in {**_PG_CATALOG, **_STATISTICS, **_WITHHOLDING}.items()
+    }
     | {QualifiedName(INFORMATION_SCHEMA, name): condition for name, condition in _INFORMATION_SCHEMA.items()}
 )
 """Catalog -> the condition on its row, ``ROW``."""
@@ -349,8 +378,19 @@ def _udt(v: Visibility) -> str:
     return _type("udt_schema", "udt_name")(v)
 
 
+def _withheld() -> Mapping[QualifiedName, Mapping[str, Condition]]:
+    """The columns that tell more than structure: nobody's, but the last value of a sequence that may be read
+    as a relation."""
+    masks: dict[QualifiedName, dict[str, Condition]] = {
+        QualifiedName(*name.split(".")): dict.fromkeys(columns, _never) for name, columns in WITHHELD.items()
+    }
+    masks[QualifiedName(PG_CATALOG, "pg_sequences")]["last_value"] = _table("schemaname", "sequencename")
+    return masks
+
+
 MASKS: Final[Mapping[QualifiedName, Mapping[str, Condition]]] = MappingProxyType(
     {
+        **_withheld(),
         QualifiedName(PG_CATALOG, "pg_views"): {"definition": _definition("schemaname", "viewname")},
         QualifiedName(PG_CATALOG, "pg_matviews"): {"definition": _definition("schemaname", "matviewname")},
         QualifiedName(PG_CATALOG, "pg_proc"): {"prosrc": _own, "probin": _own, "prosqlbody": _own},
@@ -373,10 +413,13 @@ VIEWS: Final = frozenset(
         "pg_matviews",
         "pg_policies",
         "pg_publication_tables",
+        "pg_roles",
         "pg_rules",
         "pg_sequences",
         "pg_tables",
+        "pg_user",
         "pg_views",
+        *_STATISTICS,
     }
 )
 """The views of pg_catalog among them, which have no system columns."""

@@ -30,6 +30,7 @@ from policy.name_givers import (
     TRUSTED,
     TYPES,
     Thing,
+    comment,
     look_up,
 )
 from policy.names import QualifiedName
@@ -66,6 +67,8 @@ _COMPARES: Final = frozenset(
 )
 _BY_SYMBOL: Final = frozenset({"AEXPR_OP", "AEXPR_OP_ANY", "AEXPR_OP_ALL"})
 _TEXT: Final = "::pg_catalog.text"
+_NUMBERS: Final = frozenset({"oid", "_oid", "oidvector", "int4", "_int4", "int8", "_int8"})
+"""Types of which a name's OID can be a value, and arrays of them, of which several can."""
 
 
 class Wanted(StrEnum):
@@ -114,6 +117,12 @@ class Values:
             "SubLink": self._sub_select,
             "TypeCast": self._cast,
             "TypeName": self._type,
+        }
+        self._own_ways: Mapping[tuple[str, int], Callable[[Fields, Wanted], Node]] = {
+            (_ANCESTORS, 1): self._ancestors,
+            (_DESCRIPTION, 1): self._any_description,
+            (_TYPE_OF, 1): self._type_of,
+            (_VECTOR, 1): self._vector,
         }
 
     def of(self, kind: str, fields: Fields) -> Node | None:
@@ -236,7 +245,7 @@ class Values:
         return "regproc" if self.columns.is_function(node) else None
 
     def _read_as(self, node: Node, reg: str) -> Node:
-        """A side of a comparison: a text without a type is looked up as the other side's type."""
+        """A value beside others: a text without a type is looked up as of theirs."""
         if isinstance(node, Mapping):
             constant = node.get("A_Const")
             if (constant is not None and "sval" in constant) or "ParamRef" in node:
@@ -246,14 +255,15 @@ class Values:
         return self._value(node, Wanted.NUMBER)
 
     def _case(self, fields: Fields, wanted: Wanted, _label: str) -> Node:
-        goes = Wanted.NUMBER if wanted is Wanted.NUMBER else Wanted.TEXT
+        results = [item["CaseWhen"]["result"] for item in fields["args"]]
+        become = self._together([*results, fields.get("defresult")], wanted)
         told: dict[str, Node] = {}
         for key, value in fields.items():
             if key == "args":
                 told[key] = [
                     {
                         "CaseWhen": {
-                            part: self._value(each, goes) if part == "result" else self._host.walk(each)
+                            part: become(each) if part == "result" else self._host.walk(each)
                             for part, each in item["CaseWhen"].items()
                             if part not in PLACES
                         }
@@ -261,7 +271,7 @@ class Values:
                     for item in value
                 ]
             elif key == "defresult":
-                told[key] = self._value(value, goes)
+                told[key] = become(value)
             elif key not in PLACES:
                 told[key] = self._host.walk(value)
         return {"CaseExpr": told}
@@ -276,12 +286,19 @@ class Values:
         return {"A_ArrayExpr": self._items(fields, "elements", wanted)}
 
     def _items(self, fields: Fields, listed: str, wanted: Wanted) -> Node:
-        goes = Wanted.NUMBER if wanted is Wanted.NUMBER else Wanted.TEXT
+        become = self._together(fields.get(listed, []), wanted)
         return {
-            key: [self._value(item, goes) for item in value] if key == listed else self._host.walk(value)
+            key: [become(item) for item in value] if key == listed else self._host.walk(value)
             for key, value in fields.items()
             if key not in PLACES
         }
+
+    def _together(self, nodes: Sequence[Node], wanted: Wanted) -> Callable[[Node], Node]:
+        """What becomes of each of several values that PostgreSQL gives one type."""
+        if wanted is not Wanted.NUMBER:
+            return lambda node: self._value(node, Wanted.TEXT)
+        reg = next(filter(None, map(self._reg_of, nodes)), None)
+        return lambda node: self._value(node, wanted) if reg is None else self._read_as(node, reg)
 
     def _sub_select(self, fields: Fields, wanted: Wanted, _label: str) -> Node:
         kind = fields["subLinkType"]
@@ -341,6 +358,7 @@ class Values:
         if name is None or _bare(name) not in CLOSED_TYPES:
             at_once = name is not None and (name in BUILTIN_TYPES or name in OPEN_TYPES)
             goes = Wanted.NAME if at_once and "arrayBounds" not in type_name else Wanted.TEXT
+            goes = Wanted.NUMBER if name in _NUMBERS else goes
             return {
                 "TypeCast": {
                     "arg": self._value(fields["arg"], goes, label),
@@ -432,12 +450,9 @@ class Values:
         args = fields.get("args", [])
         if name in REFUSED or any("NamedArgExpr" in arg for arg in args) or "func_variadic" in fields:
             raise self._refused(fields, name, REFUSED.get(name, "Give its arguments by place."))
-        if name == _ANCESTORS:
-            return self._ancestors(fields, wanted)
-        if name == _TYPE_OF:
-            return self._type_of(fields, wanted)
-        if name == _VECTOR:
-            return self._vector(fields)
+        own_way = self._own_ways.get((name, len(args)))
+        if own_way is not None:
+            return own_way(fields, wanted)
         if name in LOOK_UP_FUNCTIONS and len(args) == 1:
             spans, end = self._arguments(fields)
             reg = LOOK_UP_FUNCTIONS[name]
@@ -462,7 +477,9 @@ class Values:
                 raise self._refused(fields, name, "Name its catalog, as in obj_description(oid, 'pg_class').")
             thing = COMMENTS[catalog]
             return {} if thing is None else {0: thing}
-        by_count = GIVERS[name]
+        by_count = GIVERS.get(name)
+        if by_count is None:
+            raise self._refused(fields, name, "Give it one argument.")
         places = by_count.get(len(args), by_count.get(None, {}))
         if self._is_of_one_row(name, args):
             return {}
@@ -529,12 +546,19 @@ class Values:
         self._edits.replace(end, end, _TEXT)
         return {"TypeCast": {"arg": call, "typeName": _own_type("text")}}
 
-    def _vector(self, fields: Fields) -> Node:
-        (arg,) = fields.get("args", [None])
+    def _vector(self, fields: Fields, _wanted: Wanted) -> Node:
+        (arg,) = fields["args"]
         found = self.columns.direct(arg)
         if found is None or found[0] != ("pg_proc", "proargtypes"):
             raise self._refused(fields, _VECTOR, "Give it proargtypes of pg_catalog.pg_proc.")
         return {"FuncCall": self._walked(fields)}
+
+    def _any_description(self, fields: Fields, _wanted: Wanted) -> Node:
+        """obj_description(oid): whichever catalog the object is of."""
+        spans, end = self._arguments(fields)
+        outer = fields["location"], end
+        before, behind = comment(self._visibility)
+        return self._put(fields["args"][0], spans[0], outer, (before, behind), "", priced=comment(None)[0])
 
     def _arguments(self, fields: Fields) -> tuple[tuple[tuple[int, int], ...], int]:
         spans, end = self._edits.arguments(fields["location"])

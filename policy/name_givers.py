@@ -17,6 +17,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from policy.builtin import PG_CATALOG
+from policy.catalog_filters import select
+from policy.names import QualifiedName
 from policy.visibility import Visibility
 
 
@@ -99,6 +102,19 @@ def look_up(thing: Thing, v: Visibility | None, label: str, *, named: bool = Fal
         f"ELSE {named_by} END AS o FROM (SELECT ("
     )
     return before, ")::pg_catalog.text AS t) AS v OFFSET 0) AS k)"
+
+
+@lru_cache(maxsize=64)
+def comment(v: Visibility | None) -> tuple[str, str]:
+    """What to put before and behind an OID to make it the comment on the object, of whichever catalog, that
+    obj_description of one argument finds first. ``v`` as in ``look_up``."""
+    shown = select(QualifiedName(PG_CATALOG, "pg_description"), (), v, frozenset())
+    found = (
+        f"SELECT d.description FROM ({shown}) AS d WHERE d.objoid = k.o AND d.objsubid = 0 "
+        "ORDER BY d.classoid LIMIT 1"
+    )
+    before = f"(SELECT ({found}) AS obj_description FROM (SELECT ("
+    return before, ")::pg_catalog.oid AS o OFFSET 0) AS k)"
 
 
 TYPES: Final[Mapping[str, Thing]] = MappingProxyType(

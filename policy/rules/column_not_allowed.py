@@ -31,7 +31,7 @@ from itertools import chain
 from policy import builtin
 from policy.catalog_names import CatalogNames
 from policy.facts import ColumnRef, CopyRef, Facts, Join, Output, Query, Source, SourceKind, Use
-from policy.model import Catalogs, ColumnRule, Pattern, Policy, RuleLevel, Violation
+from policy.model import Catalogs, ColumnRule, Policy, RuleLevel, Violation
 from policy.names import Names, QualifiedName
 from policy.rules import columns_by_catalog
 from policy.rules.naming import display_name
@@ -89,18 +89,11 @@ def _by_catalog(facts: Facts, names: CatalogNames, policy: Policy) -> Iterator[V
 def _guarded(facts: Facts, names: Names, policy: Policy) -> dict[int, _Guarded]:
     """Index into ``facts.relations`` -> the rules on its columns, for those that have any."""
     found: dict[int, _Guarded] = {}
-    filtered = policy.relations.catalogs is Catalogs.FILTERED
-    if not policy.columns and not filtered:
+    if not policy.columns:
         return found
     for index, ref in enumerate(facts.relations):
         candidates = names.relations(ref)
         rules = [r for r in policy.columns if any(r.relation.matches(*name) for name in candidates)]
-        if filtered:
-            rules.extend(
-                ColumnRule(Pattern(*name), deny=withheld, line=policy.relations.line)
-                for name in candidates
-                if (withheld := builtin.withheld_columns(*name))
-            )
         if rules:
             found[index] = _Guarded(display_name(ref, names), tuple(rules))
     return found

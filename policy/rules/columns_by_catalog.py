@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from policy import builtin
 from policy.calls import Via, find_calls
 from policy.catalog_names import CatalogNames
 from policy.catalog_values import ColumnId, Function, Relation
@@ -56,10 +55,6 @@ class HiddenColumns:
             kin = self._catalog.ancestors(relation) | self._catalog.descendants(relation)
         for each in (name, *sorted(kin)):
             yield from (rule for rule in self._policy.columns if rule.relation.matches(*each))
-            if self._policy.relations.catalogs is Catalogs.FILTERED:
-                withheld = builtin.withheld_columns(*each)
-                if withheld:
-                    yield ColumnRule(Pattern(*each), deny=withheld, line=self._policy.relations.line)
 
     def rule(self, column: ColumnId) -> ColumnRule | None:
         """The rule that hides ``column``, if one does."""

@@ -241,6 +241,28 @@ LOOK_UPS = (
     "SELECT typinput, count(*) FROM pg_type, pg_am WHERE typinput = 'int4in'::regproc GROUP BY typinput",
     "SELECT count(*) FROM pg_proc",
     "SELECT count(*) FROM pg_operator",
+    # Columns that hold more than structure are null, * included.
+    "SELECT * FROM pg_roles WHERE rolname = 'shop_app' AND rolconfig IS NULL",
+    "SELECT r.rolname, u.usename FROM pg_roles r JOIN pg_user u ON u.usesysid = r.oid "
+    "WHERE rolname = 'shop_ro'",
+    "SELECT sequencename, last_value FROM pg_sequences ORDER BY 1",
+    "SELECT s.* FROM pg_sequences s ORDER BY sequencename",
+    "SELECT l.* FROM pg_foreign_server l",
+    # What is counted of tables, beside their names.
+    "SELECT schemaname, relname, n_live_tup IS NULL FROM pg_stat_user_tables ORDER BY 1, 2",
+    "SELECT relname, indexrelname FROM pg_stat_all_indexes WHERE schemaname = 'public' ORDER BY 1, 2",
+    "SELECT schemaname, relname FROM pg_statio_user_sequences ORDER BY 1, 2",
+    "SELECT c.relname, s.idx_scan IS NULL FROM pg_class c LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid "
+    "WHERE c.relkind IN ('r', 'p', 'v') AND c.relnamespace = 'public'::regnamespace ORDER BY 1",
+    # A comment on whatever object it is.
+    "SELECT relname, obj_description(oid) FROM pg_class WHERE relkind = 'r' AND "
+    "relnamespace = 'public'::regnamespace ORDER BY 1",
+    "SELECT obj_description('clients'::regclass), obj_description('bills'::regclass) AS none",
+    # Names that are only ever read as numbers.
+    "SELECT proname FROM pg_proc WHERE proname = 'lower' AND proargtypes = ARRAY['text'::regtype]::oidvector",
+    "SELECT attname FROM pg_attribute WHERE attnum > 0 AND attrelid = ANY (ARRAY['staff'::regclass]::oid[])",
+    "SELECT relname FROM pg_class WHERE oid = COALESCE(NULL::regclass, to_regclass('staff'))::oid",
+    "SELECT relname FROM pg_class WHERE oid = (CASE WHEN true THEN 'staff'::regclass ELSE 'bills' END)::oid",
 )
 
 
@@ -301,6 +323,18 @@ PROBES = (
     "SELECT {schema}::regnamespace",
     "SELECT obj_description({t}, 'pg_class')",
     "SELECT obj_description({t})",
+    "SELECT obj_description(relation) FROM (SELECT {t} AS relation) d",
+    "SELECT obj_description({t}) FROM pg_description d",
+    "SELECT (CASE WHEN true THEN {t}::regclass END)::oid::regclass",
+    "SELECT ARRAY[{t}::regclass]::oid[]::text",
+    "SELECT s.* FROM pg_stat_user_tables s",
+    "SELECT * FROM pg_stat_xact_user_tables",
+    "SELECT * FROM pg_statio_all_tables",
+    "SELECT * FROM pg_stat_user_indexes",
+    "SELECT * FROM pg_statio_user_indexes",
+    "SELECT * FROM pg_statio_user_sequences",
+    "SELECT relid::regclass FROM pg_stat_user_tables",
+    "SELECT * FROM pg_sequences",
     "SELECT col_description({t}, 3)",
     "SELECT col_description({staff}, {pay})",
     "SELECT pg_describe_object(1259, {t}, 0)",

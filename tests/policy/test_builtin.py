@@ -222,8 +222,10 @@ def test_numbers_of_arguments(name: str, accepted: list[int], refused: list[int]
         ("pg_catalog", "pg_statistic", CatalogAccess.VALUES),
         ("pg_catalog", "pg_stats_ext_exprs", CatalogAccess.VALUES),
         ("pg_catalog", "pg_largeobject", CatalogAccess.VALUES),
-        ("pg_catalog", "pg_stat_user_tables", CatalogAccess.STATISTICS),
-        ("pg_catalog", "pg_statio_all_tables", CatalogAccess.STATISTICS),
+        ("pg_catalog", "pg_stat_user_tables", CatalogAccess.STRUCTURE),
+        ("pg_catalog", "pg_statio_all_indexes", CatalogAccess.STRUCTURE),
+        ("pg_catalog", "pg_stat_user_functions", CatalogAccess.STATISTICS),
+        ("pg_catalog", "pg_stat_database", CatalogAccess.STATISTICS),
         ("pg_catalog", "pg_stat_activity", CatalogAccess.SESSIONS),
         ("pg_catalog", "pg_locks", CatalogAccess.SESSIONS),
         ("pg_catalog", "pg_prepared_statements", CatalogAccess.SESSIONS),
@@ -253,10 +255,8 @@ def test_only_structure_is_readable() -> None:
 
 
 def test_columns_that_show_more_than_structure_are_withheld() -> None:
-    assert builtin.withheld_columns("pg_catalog", "pg_sequences") == {"last_value"}
-    assert builtin.withheld_columns("pg_catalog", "pg_roles") == {"rolconfig"}
-    assert builtin.withheld_columns("pg_catalog", "pg_class") == frozenset()
-    assert builtin.withheld_columns("public", "pg_roles") == frozenset()
+    assert builtin.WITHHELD["pg_catalog.pg_sequences"] == {"last_value"}
+    assert builtin.WITHHELD["pg_catalog.pg_roles"] == {"rolconfig"}
 
 
 # --- the lists against each other and against servers ------------------------------------------------------

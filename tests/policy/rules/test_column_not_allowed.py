@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.policy.rules.judging import READER, WRITER, passes, policy_of, violations
+from tests.policy.rules.judging import WRITER, passes, policy_of, violations
 
 RULE = "column-not-allowed"
 
@@ -194,17 +194,6 @@ def test_where_several_tables_could_have_it_the_hint_is_to_say_which() -> None:
 def test_a_whole_row_is_told_as_one_even_under_an_allow_list() -> None:
     (found,) = violations("SELECT c FROM customers c", policy_of(), RULE)
     assert "the whole row c takes in all of them" in found.message
-
-
-def test_columns_that_hold_more_than_structure_are_withheld_from_filtered_catalogs() -> None:
-    policy = policy_of(READER)
-    assert violations("SELECT * FROM pg_roles", policy, RULE)
-    assert violations("SELECT rolconfig FROM pg_roles", policy, RULE)
-    passes("SELECT rolname FROM pg_roles", policy)
-    assert (
-        violations("SELECT * FROM pg_roles", policy_of(relations='{allow: ["*.*"], catalogs: "on"}'), RULE)
-        == []
-    )
 
 
 def test_the_place_and_the_line_are_given() -> None:
