@@ -168,7 +168,7 @@ class Dialogue:
             if decision.repair.allowed or watch:
                 watch = watch and not decision.repair.allowed
                 part = self._open(decision.query, names, finding, now, watch=watch, tried=tried)
-            if decision.repair.allowed and self.ledger.down:
+            if decision.repair.allowed and (part is None or self.ledger.down):
                 violations = (*decision.violations, unkept(self.policy))
                 halt = Halt.REPAIR_BUDGET_EXHAUSTED
                 return Refused(replace(decision, violations=violations, repair=RepairTerms(), halt=halt))
@@ -218,7 +218,8 @@ class Dialogue:
             )
         if repair is None and finding is not None:
             part = self._open(decision.query, names, finding, now, tried=tried)
-            return Failed(0 if self.ledger.down else self.policy.repair.turns, part)
+            kept = part is not None and not self.ledger.down
+            return Failed(self.policy.repair.turns if kept else 0, part)
         if repair is None:
             return Failed()
         if finding is not None and repair.turns_left > 0:
@@ -243,8 +244,8 @@ class Dialogue:
         known: bool = True,
         tried: Tried | None = None,
     ) -> None:
-        """What became of ``repair``: the error it ended with, None for success; ``known`` False where nobody
-        can say, because the connection ended or PostgreSQL read past it. ``tried`` as in ``failed``."""
+        """What became of ``repair``: the error it ended with, None for success; ``known`` False where
+        PostgreSQL read past it. ``tried`` as in ``failed``."""
         outcome = outcome_of(sqlstate) if known else Outcome.NOT_TRIED
         self.ledger.settled(repair, outcome, now, tried=_brief(tried))
 

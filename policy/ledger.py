@@ -5,7 +5,8 @@ Owns the ``Ledger`` protocol, the steps common to every store, and ``MemoryLedge
 sockets: a scope and a connection are opaque texts (``lineage.scope_key``).
 
 A turn is taken when the statement is let through, not when it is done, so that of two workers with the same
-repair one is refused. A repair whose outcome is never told keeps its turn.
+repair one is refused. A repair whose outcome is never told, because its connection ended first, keeps its
+turn: it may have run.
 
 How a lineage ended is told once, by whichever process ends it: the one whose change of the store it was. A
 window that is over ends it at the next look at its scope, or at the next ``sweep``.
@@ -40,7 +41,8 @@ from policy.repair import Attempt, Finding
 from policy.sandbox import Tried
 
 MAX_LINEAGES: Final = 256
-"""Lineages of one scope. Beyond it the oldest that still has its turn gives way, then the oldest."""
+"""Lineages of one scope. Beyond it the oldest that still has its turn gives way; where none has, no other is
+opened, because a turn that was spent is not to come back by a flood of others."""
 
 Lineages = dict[str, Lineage]
 
@@ -81,7 +83,8 @@ class Ledger(Protocol):
         tried: Tried | None = None,
         name: str | None = None,
     ) -> str | None:
-        """Open a lineage for the refusal of ``first``; its id, or None where ``rules`` grant no turn.
+        """Open a lineage for the refusal of ``first``; its id, or None where ``rules`` grant no turn, or the
+        scope has as many spent ones as are kept.
 
         ``watch`` for one that grants no repair (``lineage.watches``); ``tried`` as in ``Lineage``. ``name``
         is the id it is to have, one that is no other's; None: the ledger gives it one.
@@ -191,10 +194,13 @@ class Book(ABC):
             tried=tried,
         )
 
-        def add(lineages: Lineages, closed: list[CloseOut]) -> str:
+        def add(lineages: Lineages, closed: list[CloseOut]) -> str | None:
             while len(lineages) >= MAX_LINEAGES:
-                first = lineages.pop(min(lineages.values(), key=_first_to_go).id)
-                closed.extend(_known(ended(first, Ending.SUPERSEDED, now)))
+                oldest = min(filter(_may_go, lineages.values()), key=lambda each: each.opened, default=None)
+                if oldest is None:
+                    return None
+                del lineages[oldest.id]
+                closed.extend(_known(ended(oldest, Ending.SUPERSEDED, now)))
             lineages[made.id] = made
             return made.id
 
@@ -309,5 +315,5 @@ def _known(record: CloseOut | None) -> tuple[CloseOut, ...]:
     return () if record is None else (record,)
 
 
-def _first_to_go(lineage: Lineage) -> tuple[bool, float]:
-    return lineage.turns_left <= 0, lineage.opened
+def _may_go(lineage: Lineage) -> bool:
+    return lineage.turns_left > 0 or (lineage.watch and lineage.halt is None)

@@ -352,6 +352,18 @@ class Conversation:
             if reply.entry is not None:
                 self.record_unknown(reply.entry)
 
+    def record_lost(self) -> None:
+        """The conversation ends while replies are owed: whether their statements have run nobody will say.
+
+        A repair among them keeps its turn: else whoever cuts the connection could try it again and again.
+        """
+        owed = [reply.entry if reply.write is None else reply.write.entry for reply in self.replies.queue]
+        self.replies.queue.clear()
+        for entry in dict.fromkeys(owed):
+            if entry is not None and not entry.outcome_known:
+                entry.settled = True
+                self.record_unknown(entry)
+
     def end(self, reason: str, sqlstate: str | None) -> None:
         """Close both; first tell the agent why, where a message may stand at this place of its stream."""
         if sqlstate is not None and not self.server_frames.mid_frame and not self.fatal_relayed:
@@ -370,8 +382,7 @@ class Conversation:
 
     def surprised(self, reason: str, *, abandon: bool = True) -> None:
         abandoned = abandon and self.cancellable
-        self.record_dropped(self.replies.queue)
-        self.replies.queue.clear()
+        self.record_lost()
         self.effects.append(Close(reason, abandoned))
         self.phase = Phase.CLOSED
 

@@ -231,8 +231,7 @@ class Session:
         """One of the connections is gone: what is still owed is recorded as unknown."""
         self._c.effects = []
         self._c.phase = Phase.CLOSED
-        self._c.record_dropped(self._c.replies.queue)
-        self._c.replies.queue.clear()
+        self._c.record_lost()
         return self._c.effects
 
     def refuse(self, message: str, sqlstate: str) -> list[Effect]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.e2e.test_repairs import REPAIRING, Agent, both, ran, told
 from tests.policy.test_ledger import A_SECOND_TURN, MENDED, PARAMETERS, UPDATE
 from tests.support.postgres import Server
-from tests.support.proxy import RunningProxy, run_proxy
+from tests.support.proxy import RunningProxy, run_proxy, wait_for
 
 RECOGNISED = 33
 """Ways from the start of the list that are the same statement in another spelling."""
@@ -19,6 +22,7 @@ CREATE TABLE inventory (product_id int, warehouse text, on_hand int CHECK (on_ha
 INSERT INTO inventory VALUES (5, 'leeds', 1), (6, 'leeds', 1), (5, 'york', 1);
 GRANT ALL ON inventory TO shop_app;
 """
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE inv%'"
 ROWS = "SELECT product_id, warehouse, on_hand, bin FROM inventory ORDER BY 1, 2"
 
 
@@ -68,6 +72,28 @@ def test_on_another_connection(proxy: RunningProxy, spent: Agent, extended: bool
         assert is_spent(told(other.send(sql, extended))), sql
     other.close()
     assert proxy.database.execute(ROWS) == before
+
+
+def test_a_connection_that_is_cut_takes_its_turn_along(proxy: RunningProxy) -> None:
+    """Whether what was cut off has run nobody can say: whoever comes back has no turn of his own."""
+    agent = Agent(proxy)
+    agent.send(UPDATE.replace("44", "34"), False)
+    mended = MENDED.replace("44", "34")
+    with psycopg.connect(proxy.database.dsn()) as holder:
+        holder.execute("SELECT 1 FROM inventory FOR UPDATE")
+        agent.pg.send_query(mended.encode())
+        agent.pg.flush()
+        wait_for(lambda: proxy.database.execute(WAITING) == [(1,)])
+        with socket.socket(fileno=os.dup(agent.pg.socket)) as cut:
+            cut.shutdown(socket.SHUT_RDWR)
+        wait_for(lambda: proxy.database.execute(WAITING) == [(0,)])
+    before = proxy.database.execute(ROWS)
+    again = Agent(proxy, agent.application)
+    for sql in (mended, mended.lower(), mended.replace("product_id = 5", "5 = product_id")):
+        assert is_spent(told(again.send(sql, True))), sql
+    assert proxy.database.execute(ROWS) == before
+    again.close()
+    agent.close()
 
 
 def test_prepared_before_and_executed_after(proxy: RunningProxy) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from policy.decision import refuse
+from policy.decision import Reject, Situation, decide, refuse
+from policy.dialogue import Dialogue
 from policy.facts import QueryString
 from policy.ledger import MAX_LINEAGES, Book, LedgerUnavailableError, MemoryLedger
 from policy.ledger_redis import RedisLedger
@@ -768,6 +769,33 @@ def test_a_flood_of_refusals_brings_no_turn_back(talk: Talk) -> None:
     for number in range(MAX_LINEAGES + 10):
         talk.refuse(f"SELECT nme FROM t{number} WHERE id = {number}", "nme", on="flood")
     assert talk.halt(MENDED) is Halt.REPAIR_BUDGET_EXHAUSTED
+
+
+def test_nor_does_a_flood_of_repairs_that_failed() -> None:
+    talk = Talk(MemoryLedger())
+    spent(talk)
+    text = "UPDATE t{} SET {} = 1 WHERE id = 1"
+    for number in range(MAX_LINEAGES - 1):
+        talk.refuse(text.format(number, "nme"), "nme", ("name",))
+        repair = talk.repair(text.format(number, "name"))
+        talk.ledger.settled(repair, Outcome.FAILED, talk.now)
+    first, finding = refused(text.format("", "nme"), "nme")
+    assert talk.ledger.open("agent", HOME, first, finding, now=talk.now, rules=RULES) is None
+    assert talk.halt(MENDED) is Halt.REPAIR_BUDGET_EXHAUSTED
+    # Whoever is refused then is told that there is no repair.
+    policy = policy_of(WRITER)
+    dialogue = Dialogue(policy, talk.ledger, "agent", HOME)
+    refusal = decide(policy, Situation("agent", NAMES), parse("SELEC 1"))
+    assert isinstance(refusal, Reject)
+    assert refusal.repair.allowed
+    told = dialogue.judge_refused(refusal, NAMES, talk.now).decision
+    assert isinstance(told, Reject)
+    assert (told.repair.allowed, told.halt) == (False, Halt.REPAIR_BUDGET_EXHAUSTED)
+    allowed = decide(policy, Situation("agent", NAMES), parse(text.format("", "name")))
+    assert dialogue.failed(allowed, NAMES, {"sqlstate": "23514"}, talk.now).turns_left == 0
+    # Windows that are over make room.
+    late = talk.now + RULES.window_s
+    assert talk.ledger.open("agent", HOME, first, finding, now=late, rules=RULES) is not None
 
 
 def test_scopes() -> None:

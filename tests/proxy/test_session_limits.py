@@ -398,6 +398,24 @@ def test_a_commit_that_fails_takes_the_place_of_the_completion() -> None:
     assert entry.sqlstate == "23503"
 
 
+@pytest.mark.parametrize("asked", [query(WRITE), parse(WRITE) + bind() + execute() + SYNC])
+@pytest.mark.parametrize(
+    "answered",
+    [b"", PARSED + BOUND, PARSED + BOUND + NO_DATA, carried_out(0, 3)],
+    ids=["before all", "before it runs", "as it runs", "before it is committed"],
+)
+def test_a_write_whose_connection_is_lost_has_one_record(asked: bytes, answered: bytes) -> None:
+    subject = start()
+    played = play([("F", asked)], subject=subject)
+    if asked[:1] == b"P" and answered not in (b"", PARSED + BOUND):
+        answered = PARSED + BOUND + b"".join(counts(0, 3, TAG))
+    played.take(subject.from_backend(answered))
+    known = bool(played.records)
+    played.take(subject.lost())
+    (entry,) = played.records
+    assert (entry.decision.query.sql, entry.outcome_known) == (WRITE, known)
+
+
 @pytest.mark.parametrize(
     "answered",
     [b"", PARSED + BOUND + NO_DATA, PARSED + BOUND + NO_DATA + counts(0, 0, b"")[0]],
