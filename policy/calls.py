@@ -8,7 +8,7 @@ built-in that fits exactly). Knows no policy: ``rules.function_not_allowed`` jud
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -25,6 +25,7 @@ from policy.catalog_values import (
     Function,
     FunctionKind,
     Operator,
+    RelationKind,
     Uses,
 )
 from policy.facts import (
@@ -97,22 +98,32 @@ class Missing:
         return self.ref.position
 
 
+class RowType(NamedTuple):
+    """A relation whose row type, or a type that is made of it, the statement names: the relation's columns
+    are told by that, and no value of it."""
+
+    relation: QualifiedName
+    position: int | None
+
+
 class Found(NamedTuple):
-    """All that a statement may call, and what it would call that does not exist."""
+    """All that a statement may call, what it would call that does not exist, and the row types it names."""
 
     calls: tuple[Call, ...]
     missing: tuple[Missing, ...]
+    rows: tuple[RowType, ...]
 
 
 def find_calls(facts: Facts, names: CatalogNames) -> Found:
     """What running the statement ``facts`` may call."""
     finder = _Calls(facts, names)
     calls = tuple(finder.all())
-    return Found(calls, tuple(finder.missing))
+    return Found(calls, tuple(finder.missing), tuple(dict.fromkeys(finder.rows)))
 
 
 class _Calls:
-    """The search through one statement. ``missing`` is complete once ``all`` has been read to its end."""
+    """The search through one statement. ``missing`` and ``rows`` are complete once ``all`` has been read to
+    its end."""
 
     def __init__(self, facts: Facts, names: CatalogNames) -> None:
         self._facts = facts
@@ -120,6 +131,7 @@ class _Calls:
         self._catalog: Catalog = names.catalog
         self._types = ValueTypes(facts, names)
         self.missing: list[Missing] = []
+        self.rows: list[RowType] = []
 
     def all(self) -> Iterator[Call]:
         called = self._called()
@@ -132,6 +144,8 @@ class _Calls:
             # Outside a definition, a type is named for values to be read into: PREPARE p (t), AS r (x t).
             if type_ref.cast or not defines:
                 yield from self._cast(type_ref)
+            else:
+                self._note_rows(type_named(type_ref.name, type_ref.schema, self._names), type_ref.position)
         yield from self._unwritten_casts(called)
         yield from self._comparisons(called)
         yield from self._views()
@@ -258,6 +272,9 @@ class _Calls:
         # (x).t is a cast to t as well, where t is a type.
         if any(cast.function is not None for cast in self._casts_named(ref.name)):
             yield from self._cast(TypeRef(ref.name, None, cast=True, position=ref.position))
+        elif not self._names.temporary:
+            # Of a temporary relation no snapshot says whether it is a column.
+            self._note_rows(type_named(ref.name, None, self._names), ref.position)
 
     def _casts_named(self, name: str) -> Iterator[Cast]:
         for found in type_named(name, None, self._names):
@@ -318,9 +335,17 @@ class _Calls:
         if not found or (ref.schema == PG_CATALOG and not _is_known_type(ref.name, self._catalog)):
             self.missing.append(Missing(ref, spelt))
             return
+        self._note_rows(found, ref.position)
         for target in found:
             for name in sorted(self._run_by_cast(target, ref)):
                 yield Call(name, Via.CAST, spelt, position=ref.position)
+
+    def _note_rows(self, types: Iterable[QualifiedName], position: int | None) -> None:
+        for named in types:
+            for part in made_of(named, self._catalog) if named.schema not in builtin.SYSTEM_SCHEMAS else ():
+                relation = self._catalog.relation(*part)
+                if relation is not None and relation.kind is not RelationKind.COMPOSITE:
+                    self.rows.append(RowType(part, position))
 
     def _run_by_cast(self, target: QualifiedName, ref: TypeRef) -> set[QualifiedName]:
         """The functions outside pg_catalog that the cast ``ref`` to ``target`` may run."""

@@ -124,6 +124,7 @@ class Reader:
         yield from self._unnamed_inserts()
         yield from self._copies()
         yield from self._rows_of_functions()
+        yield from self._row_types()
         if self._policy.relations.views is Views.EXPAND:
             yield from self._views()
 
@@ -181,6 +182,14 @@ class Reader:
             read = next(chain.from_iterable(map(self._hidden_in_result, given)), None)
             if read is not None:
                 yield self._everything(read[0], f"a row from {call.name}", call.position, read[1])
+
+    def _row_types(self) -> Iterator[Violation]:
+        """``NULL::t``: no value is read, but what is made of it tells what all columns are called."""
+        for name, position in self._names.shared(self._facts, find_calls).rows:
+            relation = self._names.catalog.relation(*name)
+            columns = relation.columns if relation is not None else ()
+            for read, rule in self._refused(ColumnId(*name, column.name) for column in columns):
+                yield self._everything(read, "a value of its row type", position, rule)
 
     def _is_item_of_from(self, call: FunctionRef) -> bool:
         if not call.in_from or call.query is None:

@@ -4,7 +4,8 @@ What it refuses
     Every mention, wherever it is nested, of a relation that ``relations.allow`` does not cover or
     ``relations.deny`` does; catalogs beyond what ``relations.catalogs`` opens; TOAST tables and other
     sessions' temporary tables. Names in constants count where a function or a cast looks them up:
-    ``'name'::regclass``, ``to_regclass('name')``, ``has_table_privilege('name', …)``. With a catalog, a view
+    ``'name'::regclass``, ``to_regclass('name')``, ``has_table_privilege('name', …)``. With a catalog, so does
+    a relation's row type, which tells of its columns: ``NULL::name``; a view
     stands for everything that reading it reads, a relation with rules for what writing it writes, and a
     partition is refused where the table it is part of is denied. So is a table one of whose partitions or
     inheritance children is denied, unless the statement says ONLY.
@@ -31,6 +32,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from policy.builtin import SYSTEM_SCHEMAS, CatalogAccess, catalog_relation
+from policy.calls import find_calls
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, UnreadCatalog
 from policy.catalog_values import ColumnId, Relation, RelationKind, RuleEvent
@@ -57,7 +59,8 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
     seen: set[tuple[str | None, str, Use]] = set()
     told: set[str | None] = set()
     unknown = _surely_unknown(facts, names)
-    for index, ref in enumerate((*facts.relations, *relations_in_constants(facts))):
+    mentions = (*facts.relations, *relations_in_constants(facts), *_row_types(facts, names))
+    for index, ref in enumerate(mentions):
         key = (ref.schema, ref.name, ref.use)
         if key in seen:
             continue
@@ -66,6 +69,12 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
         if violation is not None and violation.object not in told:
             told.add(violation.object)
             yield violation
+
+
+def _row_types(facts: Facts, names: Names) -> Iterator[RelationRef]:
+    if isinstance(names, CatalogNames):
+        for relation, position in names.shared(facts, find_calls).rows:
+            yield RelationRef(relation.name, relation.schema, position=position, only=True)
 
 
 def _surely_unknown(facts: Facts, names: Names) -> frozenset[int]:

@@ -59,6 +59,33 @@ class TestRelations:
         assert objections(sql, reader()) == []
 
     @pytest.mark.parametrize(
+        "sql",
+        [
+            "SELECT NULL::api_keys",
+            "SELECT CAST(NULL AS public.api_keys)",
+            "SELECT (NULL::api_keys).token",
+            "SELECT NULL::api_keys[]",
+            "SELECT NULL::_api_keys",
+            "SELECT api_keys '(1,x)'",
+            "SELECT api_keys('(1,x)')",
+            "SELECT (notes).api_keys FROM orders",
+            "SELECT * FROM jsonb_populate_record(NULL::api_keys, '{}')",
+            "SELECT * FROM jsonb_to_record('{}') AS r(x api_keys)",
+            "SELECT * FROM ROWS FROM (jsonb_to_record('{}') AS (x api_keys)) r",
+            "SELECT JSON_VALUE('{}', '$' RETURNING api_keys)",
+            "SELECT * FROM JSON_TABLE('{}', '$' COLUMNS (x api_keys PATH '$')) r",
+            "SELECT * FROM XMLTABLE('/r' PASSING '<r/>' COLUMNS x api_keys PATH '.')",
+            "PREPARE p (api_keys) AS SELECT 1",
+            "SELECT 1 WHERE NULL::api_keys IS NULL",
+        ],
+    )
+    def test_a_row_type_tells_of_its_relation(self, sql: str) -> None:
+        """``jsonb_populate_record(NULL::t, '{}')`` gives a row of which all columns are told."""
+        found = objection(sql, reader())
+        assert (found.rule, found.object) == (RELATION, "public.api_keys")
+        assert objections(sql.replace("api_keys", "orders").replace(").token", ").id"), reader()) == []
+
+    @pytest.mark.parametrize(
         "sql", ["SELECT id FROM events", "SELECT count(*) FROM public.events e", "SELECT id FROM event_view"]
     )
     def test_a_denied_part_closes_the_whole(self, sql: str) -> None:
@@ -99,6 +126,19 @@ class TestRelations:
 
 
 class TestColumns:
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "SELECT NULL::employees",
+            "SELECT (jsonb_populate_record(NULL::employees, '{}')).*",
+            "SELECT * FROM jsonb_populate_recordset(NULL::employees, '[{}]')",
+        ],
+    )
+    def test_a_row_type_tells_of_all_its_columns(self, sql: str) -> None:
+        found = objection(sql, reader())
+        assert (found.rule, found.object) == (COLUMN, "public.employees")
+        assert "salary" not in found.message + found.hint
+
     @pytest.mark.parametrize(
         ("sql", "column"),
         [
