@@ -272,7 +272,7 @@ class AgentSide:
 
     def _on_bind(self, data: bytes, body: int, end: int) -> bytes | None:
         self._c.pipeline_open = True
-        message = frontend.decode_bind(data[body:end])
+        message = frontend.decode_bind(data, body, end)
         wait_for(self._c.names.doubt(message.statement))
         prepared = self._c.names.statement(message.statement)
         if prepared is None:

@@ -34,21 +34,28 @@ class Parse:
 
 
 class Bind:
-    __slots__ = ("formats", "portal", "result_formats", "statement", "values")
+    """``spans`` are where each value begins and ends in ``data``, None for a null."""
+
+    __slots__ = ("data", "formats", "portal", "spans", "statement")
 
     def __init__(
         self,
         portal: bytes,
         statement: bytes,
         formats: tuple[int, ...],
-        values: tuple[bytes | None, ...],
-        result_formats: tuple[int, ...],
+        data: bytes,
+        spans: tuple[tuple[int, int] | None, ...],
     ) -> None:
         self.portal = portal
         self.statement = statement
         self.formats = formats
-        self.values = values
-        self.result_formats = result_formats
+        self.data = data
+        self.spans = spans
+
+    @property
+    def values(self) -> tuple[bytes | None, ...]:
+        """Copied only here: most statements pass without a look at them, and one may be of 1 GB."""
+        return tuple([None if span is None else self.data[span[0] : span[1]] for span in self.spans])
 
 
 class Target:
@@ -87,35 +94,35 @@ def decode_parse(body: bytes) -> Parse:
     return Parse(body[:name_end], body[name_end + 1 : text_end], types)
 
 
-def decode_bind(body: bytes) -> Bind:
-    portal_end = body.find(b"\0")
-    statement_end = body.find(b"\0", portal_end + 1)
+def decode_bind(data: bytes, start: int, end: int) -> Bind:
+    """The Bind whose body is ``data[start:end]``: read in place, as it may be of 1 GB. Offsets only grow, so
+    that whoever has read past ``end`` does not come out at it."""
+    portal_end = data.find(b"\0", start, end)
+    statement_end = data.find(b"\0", portal_end + 1, end)
     if portal_end < 0 or statement_end < 0:
         raise MalformedMessage("Bind without its two names")
-    formats = _counted(body, statement_end + 1, "H")
+    formats = _counted(data, statement_end + 1, "H")
     at = statement_end + 3 + 2 * len(formats)
-    values: list[bytes | None] = []
+    spans: list[tuple[int, int] | None] = []
     try:
-        (count,) = _COUNT.unpack_from(body, at)
+        (count,) = _COUNT.unpack_from(data, at)
         at += 2
         for _ in range(count):
-            (length,) = _LENGTH.unpack_from(body, at)
+            (length,) = _LENGTH.unpack_from(data, at)
             at += 4
             if length == -1:
-                values.append(None)
+                spans.append(None)
                 continue
-            if length < 0 or at + length > len(body):
+            if length < 0 or at + length > end:
                 raise MalformedMessage("Bind value runs past its message")
-            values.append(body[at : at + length])
+            spans.append((at, at + length))
             at += length
     except struct.error as error:
         raise MalformedMessage("Bind shorter than its counts") from error
-    result_formats = _counted(body, at, "H")
-    if at + 2 + 2 * len(result_formats) != len(body):
+    result_formats = _counted(data, at, "H")
+    if at + 2 + 2 * len(result_formats) != end:
         raise MalformedMessage("bytes after Bind's result formats")
-    return Bind(
-        body[:portal_end], body[portal_end + 1 : statement_end], formats, tuple(values), result_formats
-    )
+    return Bind(data[start:portal_end], data[portal_end + 1 : statement_end], formats, data, tuple(spans))
 
 
 def decode_target(body: bytes) -> Target:

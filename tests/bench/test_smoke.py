@@ -89,7 +89,7 @@ def test_the_messages_are_what_the_proxy_reads() -> None:
     both = run_prepared("s", ["12"])
     length = 1 + int.from_bytes(both[1:5], "big")
     bind, execute = both[5:length], both[length + 5 :]
-    assert frontend.decode_bind(bind).statement == b"s"
+    assert frontend.decode_bind(bind, 0, len(bind)).statement == b"s"
     assert frontend.decode_execute(execute).portal == b""
 
 
