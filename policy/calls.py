@@ -37,7 +37,6 @@ from policy.facts import (
     OperatorRef,
     TypeRef,
     Use,
-    Write,
 )
 from policy.model import StatementClass
 from policy.names import QualifiedName
@@ -395,8 +394,12 @@ class _Calls:
             if write.action is StatementClass.DELETE or write.source == "copy":
                 continue
             for relation in answers[write.target].relations:
-                names = write.columns or tuple(column.name for column in relation.columns)
-                cast_to = {name for at, name in enumerate(names) if _casts_a_value(write, at)}
+                cast_to = set(write.assigned)
+                if write.action is StatementClass.INSERT:
+                    names = write.columns or tuple(column.name for column in relation.columns)
+                    cast_to.update(
+                        name for at, name in enumerate(names) if write.typed is None or at in write.typed
+                    )
                 found.update(column.type for column in relation.columns if column.name in cast_to)
         for answer in answers:
             if answer.ref.use in (Use.INSERT, Use.UPDATE) and not self._facts.writes:
@@ -478,12 +481,6 @@ class _Calls:
             for relation in answer.relations:
                 for name in sorted(self._catalog.functions_reached(relation)):
                     yield Call(name, Via.VIEW, str(relation.qualified), position=answer.ref.position)
-
-
-def _casts_a_value(write: Write, at: int) -> bool:
-    """Whether the value for the column at that place has a type of its own: a constant is read as the
-    column's."""
-    return not write.values or any(at < len(row) and row[at] == "expr" for row in write.values)
 
 
 def _is_column(answer: ColumnAnswer | None, name: str) -> bool:

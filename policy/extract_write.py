@@ -6,7 +6,7 @@ Handlers for ``extract_walk``; ``HANDLERS`` is the table. Each statement, or act
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from policy.extract_names import output
@@ -22,11 +22,15 @@ def _insert(walk: Walk, fields: Fields) -> None:
     columns = _written(walk, fields.get("cols"), Use.INSERT, target, "insert")
     source = "default"
     values: tuple[tuple[str, ...], ...] = ()
+    typed: frozenset[int] | None = frozenset()
     if "selectStmt" in fields:
         query = fields["selectStmt"]["SelectStmt"]
         only_values = "valuesLists" in query
         source = "values" if only_values else "select"
-        values = tuple(_row(row) for row in query["valuesLists"]) if only_values else ()
+        typed = None
+        if only_values:
+            rows = [row["List"]["items"] for row in query["valuesLists"]]
+            values, typed = tuple(map(_row, rows)), _typed(rows)
         walk.scope = parent
         select(walk, query, parent, only_values)
         walk.scope = scope
@@ -43,6 +47,8 @@ def _insert(walk: Walk, fields: Fields) -> None:
             has_columns="cols" in fields,
             source=source,
             values=values,
+            typed=typed,
+            assigned=_assigned((conflict or {}).get("targetList")),
             on_conflict=None if conflict is None else _CONFLICT_ACTIONS[conflict["action"]],
             position=nested,
         )
@@ -51,8 +57,8 @@ def _insert(walk: Walk, fields: Fields) -> None:
     walk.scope, walk.environment = before, environment
 
 
-def _row(row: Fields) -> tuple[str, ...]:
-    return tuple(_item(item) for item in row["List"]["items"])
+def _row(items: Sequence[Fields]) -> tuple[str, ...]:
+    return tuple(map(_item, items))
 
 
 def _item(node: Fields) -> str:
@@ -62,6 +68,26 @@ def _item(node: Fields) -> str:
         return "null"
     value = constant(node)
     return "expr" if value is None else f"const:{value}"
+
+
+def _typed(rows: Iterable[Sequence[Fields]]) -> frozenset[int]:
+    """See ``Write.typed``."""
+    return frozenset(at for row in rows for at, item in enumerate(row) if _has_type(item))
+
+
+def _assigned(targets: Iterable[Fields] | None) -> frozenset[str]:
+    """See ``Write.assigned``."""
+    items = (item["ResTarget"] for item in targets or ())
+    return frozenset(item["name"] for item in items if _has_type(item["val"]))
+
+
+def _has_type(node: Fields) -> bool:
+    """Whether a value has a type before one is wanted of it: all but unknown literals and DEFAULT
+    (make_const in parse_node.c)."""
+    value = node.get("A_Const")
+    if value is None:
+        return "SetToDefault" not in node
+    return "sval" not in value and not value.get("isnull")
 
 
 _CONFLICT_ACTIONS: Final[Mapping[str, str]] = {
@@ -119,6 +145,7 @@ def _change(walk: Walk, fields: Fields, node: str, use: Use, from_field: str) ->
             where_position=None if where is None else _leftmost(walk, where),
             columns=columns,
             has_columns=bool(columns),
+            assigned=_assigned(fields.get("targetList")),
             from_sources=from_field in fields,
             current_of=None if current_of is None else current_of.get("cursor_name", ""),
             position=nested,
@@ -186,7 +213,9 @@ def _merge_action(
             columns=columns,
             has_columns=bool(columns),
             source="" if use is not Use.INSERT else "default" if values is None else "values",
-            values=() if values is None else (tuple(_item(item) for item in values),),
+            values=() if values is None else (_row(values),),
+            typed=_typed(() if values is None else [values]),
+            assigned=_assigned(fields.get("targetList")) if use is Use.UPDATE else frozenset(),
             from_sources=True,
             merge=True,
             match=match,

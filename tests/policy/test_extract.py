@@ -926,6 +926,28 @@ def test_insert(sql: str, source: str, values: tuple[tuple[str, ...], ...], conf
     assert found.relations[write.target].name == "t"
 
 
+@pytest.mark.parametrize(
+    ("sql", "typed", "assigned"),
+    [
+        ("INSERT INTO t VALUES ('x', NULL, DEFAULT, 1, 'x'::text, $1)", {3, 4, 5}, set()),
+        ("INSERT INTO t VALUES ('x', 'y'), ('x', NULL::text)", {1}, set()),
+        ("INSERT INTO t VALUES (true, B'1', 1.5, text 'x', ('x'))", {0, 1, 2, 3}, set()),
+        ("INSERT INTO t SELECT 'x'", None, set()),
+        ("INSERT INTO t DEFAULT VALUES", set(), set()),
+        ("INSERT INTO t VALUES ('x') ON CONFLICT (a) DO UPDATE SET a = 'x', b = 'y'::text", set(), {"b"}),
+        ("INSERT INTO t VALUES ('x') ON CONFLICT (a) DO UPDATE SET (a, b) = ('x', 'y')", set(), {"a", "b"}),
+        ("UPDATE t SET a = 'x', b = NULL, c = DEFAULT, d = 1, e = a", None, {"d", "e"}),
+        ("MERGE INTO t USING s ON true WHEN MATCHED THEN UPDATE SET a = 'x', b = s.b", set(), {"b"}),
+        ("MERGE INTO t USING s ON true WHEN NOT MATCHED THEN INSERT VALUES ('x', s.b)", {1}, set()),
+        ("MERGE INTO t USING s ON true WHEN NOT MATCHED THEN INSERT DEFAULT VALUES", set(), set()),
+        ("COPY t FROM STDIN", None, set()),
+    ],
+)
+def test_what_is_cast_to_a_columns_type(sql: str, typed: set[int] | None, assigned: set[str]) -> None:
+    (write,) = facts(sql).writes
+    assert (write.typed, write.assigned) == (typed, assigned)
+
+
 def test_merge() -> None:
     found = facts(
         "MERGE INTO t USING s ON t.a = s.a WHEN MATCHED AND s.b THEN UPDATE SET c = 1"
