@@ -241,6 +241,11 @@ def catalog_relation(schema: str, name: str) -> CatalogAccess | None:
     return RELATIONS.get(f"{schema}.{name}")
 
 
+def withheld_columns(schema: str, name: str) -> frozenset[str]:
+    """Columns of a catalog under ``catalogs: filtered`` that show more than structure."""
+    return WITHHELD.get(f"{schema}.{name}", frozenset())
+
+
 def _key(name: str, schema: str) -> str:
     return name if schema == PG_CATALOG else f"{schema}.{name}"
 

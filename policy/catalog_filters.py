@@ -443,9 +443,11 @@ _WITH_NAMES: Final = frozenset(
 """Catalogs with columns of a type in ``REG_TYPES``."""
 
 
-def needs_columns(name: QualifiedName) -> bool:
-    """Whether the columns of the catalog must be known to filter it."""
-    return name in MASKS or (name.schema == PG_CATALOG and name.name in _WITH_NAMES)
+def needs_columns(name: QualifiedName, *, snapshot: bool) -> bool:
+    """Whether the columns of the catalog must be known to filter it. Without a ``snapshot`` they need not be
+    to withhold some: ``column-not-allowed`` refuses those then."""
+    masked = name in MASKS and (snapshot or f"{name.schema}.{name.name}" not in WITHHELD)
+    return masked or (name.schema == PG_CATALOG and name.name in _WITH_NAMES)
 
 
 @lru_cache(maxsize=512)
@@ -459,14 +461,15 @@ def select(
     """The query that stands in the place of the catalog: its rows that are shown, its columns in order.
 
     ``v`` None leaves the conditions out, for the planner to price without them. ``columns`` () where they are
-    not known; then ``needs_columns`` must be false. ``system`` are the system columns wanted beside them.
+    not known: then all pass, and ``needs_columns`` must be false. ``system`` are the system columns wanted
+    beside them.
 
     No column of it is of a type that names objects: a number that met one, in UNION or CASE or a function's
     arguments, would come out as the name of any. They are texts, but OIDs where they are among ``numbers``.
     """
     masks = MASKS.get(name, {})
     listed = [f"{ROW}.*"]
-    if needs_columns(name):
+    if columns and needs_columns(name, snapshot=True):
         listed = [_shown_column(column, masks, v, numbers) for column in columns]
     listed += [f"{ROW}.{column} AS {column}" for column in sorted(system)]
     where = "" if v is None else f" WHERE {FILTERS[name](v)}"

@@ -341,7 +341,7 @@ class _Rewriter:
     def _selects(self, name: QualifiedName, position: int) -> tuple[str, str]:
         """What stands in the place of the catalog, and what is priced for it."""
         relation = None if self._snapshot is None else self._snapshot.relation(*name)
-        if relation is None and needs_columns(name):
+        if relation is None and needs_columns(name, snapshot=self._snapshot is not None):
             raise _cannot(
                 f"Catalog {name} can be filtered only by what the database's schema is known to be",
                 "Read another catalog.",

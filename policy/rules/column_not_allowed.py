@@ -20,7 +20,7 @@ Allowed
     ``SELECT id, name FROM employees`` · ``SELECT total AS salary FROM orders ORDER BY salary``
 Settings
     ``columns: {schema.relation: {deny: […]} | {allow: […]}}``. Under ``catalogs: filtered`` columns of the
-    catalogs that hold more than structure are hidden too.
+    catalogs that hold more than structure are hidden too; with a catalog they are null instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from itertools import chain
 from policy import builtin
 from policy.catalog_names import CatalogNames
 from policy.facts import ColumnRef, CopyRef, Facts, Join, Output, Query, Source, SourceKind, Use
-from policy.model import Catalogs, ColumnRule, Policy, RuleLevel, Violation
+from policy.model import Catalogs, ColumnRule, Pattern, Policy, RuleLevel, Violation
 from policy.names import Names, QualifiedName
 from policy.rules import columns_by_catalog
 from policy.rules.naming import display_name
@@ -65,7 +65,7 @@ class _Guarded:
 def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
     if isinstance(names, CatalogNames):
         return _once(_by_catalog(facts, names, policy))
-    guarded = _guarded(facts, names, policy)
+    guarded = _guarded(facts, names, policy, withheld=policy.relations.catalogs is Catalogs.FILTERED)
     if not guarded:
         return iter(())
     return _once(_Reader(facts, policy, guarded).violations())
@@ -76,7 +76,7 @@ def _by_catalog(facts: Facts, names: CatalogNames, policy: Policy) -> Iterator[V
         return
     yield from columns_by_catalog.Reader(facts, names, policy, NAME).violations()
     # What the snapshot does not hold, or may hold no more, is judged by name.
-    guarded = _guarded(facts, names.by_path, policy)
+    guarded = _guarded(facts, names.by_path, policy, withheld=False)
     answers = names.resolve(facts).relations
     unheld = {
         index: relation
@@ -87,14 +87,21 @@ def _by_catalog(facts: Facts, names: CatalogNames, policy: Policy) -> Iterator[V
         yield from _Reader(facts, policy, unheld).violations()
 
 
-def _guarded(facts: Facts, names: Names, policy: Policy) -> dict[int, _Guarded]:
-    """Index into ``facts.relations`` -> the rules on its columns, for those that have any."""
+def _guarded(facts: Facts, names: Names, policy: Policy, *, withheld: bool) -> dict[int, _Guarded]:
+    """Index into ``facts.relations`` -> the rules on its columns, for those that have any; with ``withheld``
+    those on the columns of catalogs that are null where a snapshot says which columns a catalog has."""
     found: dict[int, _Guarded] = {}
-    if not policy.columns:
+    if not policy.columns and not withheld:
         return found
     for index, ref in enumerate(facts.relations):
         candidates = names.relations(ref)
         rules = [r for r in policy.columns if any(r.relation.matches(*name) for name in candidates)]
+        if withheld:
+            rules.extend(
+                ColumnRule(Pattern(*name), deny=columns, line=policy.relations.line)
+                for name in candidates
+                if (columns := builtin.withheld_columns(*name))
+            )
         if rules:
             found[index] = _Guarded(display_name(ref, names), tuple(rules))
     return found
