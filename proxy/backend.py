@@ -29,6 +29,10 @@ _MAX_FRAME: Final = 64 * 1024
 """Longest message read while logging in, in bytes; libpq's own limit for an error there is 30,000."""
 _MAX_MESSAGES: Final = 1000
 """Messages read before the first ReadyForQuery; a server sends some twenty."""
+_MAX_NOTICES: Final = 1000
+"""Notices read past on the way to one message."""
+_MAX_PARAMETERS: Final = 256
+"""Parameters whose value is kept; a server reports some fifteen."""
 _CACHED_KEYS: Final = 256
 _SCRAM: Final = frozenset({scram.MECHANISM, scram.MECHANISM_PLUS})
 
@@ -182,8 +186,7 @@ async def _log_in(stream: Stream, login: Login) -> BackendSession:
     for _ in range(_MAX_MESSAGES):
         kind, body = await _next(stream)
         if kind == b"S":
-            name, value = decode_parameter_status(body)
-            parameters[name] = value
+            _note(parameters, body)
         elif kind == b"K":
             key = authentication.decode_backend_key(body)
         elif kind == b"Z" and body == b"I":
@@ -304,8 +307,7 @@ async def _verify(stream: Stream, pins: Mapping[str, str], parameters: dict[str,
         if kind == b"D":
             row = decode_row(body)
         elif kind == b"S":
-            name, value = decode_parameter_status(body)
-            parameters[name] = value
+            _note(parameters, body)
         elif kind == b"Z":
             break
         elif kind not in (b"T", b"C"):
@@ -319,6 +321,14 @@ async def _verify(stream: Stream, pins: Mapping[str, str], parameters: dict[str,
     return text_array(path)
 
 
+def _note(parameters: dict[str, str], body: bytes) -> None:
+    """Keep what a ParameterStatus says."""
+    name, value = decode_parameter_status(body)
+    parameters[name] = value
+    if len(parameters) > _MAX_PARAMETERS:
+        raise MalformedMessage("no end of parameters while logging in")
+
+
 def _same_setting(wanted: str, shown: str) -> bool:
     """Whether ``shown``, as current_setting gives it, is ``wanted``; a number is a time in milliseconds."""
     if not wanted.isdigit():
@@ -330,7 +340,7 @@ def _same_setting(wanted: str, shown: str) -> bool:
 
 async def _next(stream: Stream) -> tuple[bytes, bytes]:
     """The next message that is not a notice. Raises BackendError for an ErrorResponse."""
-    while True:
+    for _ in range(_MAX_NOTICES):
         header = await stream.read(5)
         (length,) = struct.unpack_from("!I", header, 1)
         if not 4 <= length <= _MAX_FRAME:
@@ -345,6 +355,7 @@ async def _next(stream: Stream) -> tuple[bytes, bytes]:
             )
         if kind != b"N":
             return kind, body
+    raise MalformedMessage("no end of notices while logging in")
 
 
 async def cancel(endpoint: Endpoint, pid: int, secret: bytes) -> None:

@@ -105,9 +105,10 @@ class NotYetError(Exception):
 
 class Held:
     """A message that waits: for its ruling, which ``complete`` takes, if it has a ``text`` to be judged; for
-    what the store of repairs says of it, which ``consulted`` takes; else for the answer to an exchange."""
+    what the store of repairs says of it, which ``consulted`` takes; else for the answer to an exchange or
+    for what comes of a trial. ``entry`` is its audit record, where it is decided and not forwarded yet."""
 
-    __slots__ = ("complete", "consulted", "frame", "text")
+    __slots__ = ("complete", "consulted", "entry", "frame", "text")
 
     def __init__(
         self,
@@ -115,11 +116,13 @@ class Held:
         text: bytes | None = None,
         complete: Callable[[Ruling], bytes | None] | None = None,
         consulted: Callable[[Judged], bytes | None] | None = None,
+        entry: AuditEntry | None = None,
     ) -> None:
         self.frame = frame
         self.text = text
         self.complete = complete
         self.consulted = consulted
+        self.entry = entry
 
 
 class Conversation:
@@ -353,11 +356,14 @@ class Conversation:
                 self.record_unknown(reply.entry)
 
     def record_lost(self) -> None:
-        """The conversation ends while replies are owed: whether their statements have run nobody will say.
+        """The conversation ends while replies are owed, or a message waits for an answer to a question of ours:
+        whether their statements have run nobody will say.
 
         A repair among them keeps its turn: else whoever cuts the connection could try it again and again.
         """
-        owed = [reply.entry if reply.write is None else reply.write.entry for reply in self.replies.queue]
+        owed = [] if self.waiting is None else [self.waiting.entry]
+        owed += [reply.entry if reply.write is None else reply.write.entry for reply in self.replies.queue]
+        self.waiting = None
         self.replies.queue.clear()
         for entry in dict.fromkeys(owed):
             if entry is not None and not entry.outcome_known:

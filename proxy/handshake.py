@@ -431,11 +431,11 @@ def _login(proven: Proven) -> Login:
 def _refused_by_backend(error: BackendError, proven: Proven, login: Login) -> RefusedError:
     sqlstate = error.sqlstate if _SQLSTATE.fullmatch(error.sqlstate) else "08006"
     text = str(error)
+    reason = f"{error}: {error.__cause__}" if error.__cause__ is not None else text
     if proven.agent.login is None:
         if error.fields and sqlstate.startswith("28"):
             return DisprovedError(text, sqlstate, user=proven.user, fields=error.fields)
-        return RefusedError(text, sqlstate, fields=error.fields)
-    reason = f"{error}: {error.__cause__}" if error.__cause__ is not None else text
+        return RefusedError(text, sqlstate, reason=reason, fields=error.fields)
     told = text.lower()
     if error.fields and sqlstate.startswith("28"):
         text = "the database refused the login configured for this agent"

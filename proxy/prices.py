@@ -66,7 +66,7 @@ class Prices:
         """Hold the Query and ask first what it would cost."""
         entry = self._c.entry(ruling, "simple")
         asked = ask_for_query(_text(ruling), sync=not self._c.pipeline_open)
-        return self._ask(asked, lambda answer: self._query_priced(ruling, entry, answer), EXPLAIN_S)
+        return self._ask(asked, entry, lambda answer: self._query_priced(ruling, entry, answer), EXPLAIN_S)
 
     def _query_priced(self, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
         if answer.skipped or answer.error is not None:
@@ -80,7 +80,7 @@ class Prices:
     def count_query(self, ruling: Ruling, entry: AuditEntry, price: Price) -> bytes:
         """Hold the Query, whose price is known, and ask how many rows it would write."""
         asked = ask_for_query(_count_text(ruling), sync=not self._c.pipeline_open)
-        return self._ask(asked, lambda answer: self._query_counted(ruling, entry, price, answer))
+        return self._ask(asked, entry, lambda answer: self._query_counted(ruling, entry, price, answer))
 
     def _query_counted(self, ruling: Ruling, entry: AuditEntry, price: Price, answer: Answer) -> bytes:
         if answer.skipped or answer.error is not None:
@@ -126,6 +126,7 @@ class Prices:
         return self._ask_bind(
             _text(ruling),
             bound,
+            entry,
             lambda answer: self._bind_priced(bound, ruling, entry, answer),
             EXPLAIN_S,
             sync=ruling.declares and not self._c.names.bound_here,
@@ -143,7 +144,10 @@ class Prices:
     def count_bind(self, bound: Bound, ruling: Ruling, entry: AuditEntry, price: Price) -> bytes:
         """Hold the Bind, whose price is known, and ask how many rows its statement would write."""
         return self._ask_bind(
-            _count_text(ruling), bound, lambda answer: self._bind_counted(bound, ruling, entry, price, answer)
+            _count_text(ruling),
+            bound,
+            entry,
+            lambda answer: self._bind_counted(bound, ruling, entry, price, answer),
         )
 
     def _bind_counted(
@@ -179,6 +183,7 @@ class Prices:
         self,
         text: str,
         bound: Bound,
+        entry: AuditEntry,
         done: Callable[[Answer], bytes],
         limit_s: float | None = None,
         *,
@@ -186,13 +191,19 @@ class Prices:
     ) -> bytes:
         statement, name = bound.message.statement, self._c.question_name
         asked = ask_for_bind(text, bound.types, bound.frame[HEADER:], statement, name, sync=sync)
-        return self._ask(asked, done, limit_s)
+        return self._ask(asked, entry, done, limit_s)
 
-    def _ask(self, asked: Asked, done: Callable[[Answer], bytes], limit_s: float | None = None) -> bytes:
+    def _ask(
+        self,
+        asked: Asked,
+        entry: AuditEntry,
+        done: Callable[[Answer], bytes],
+        limit_s: float | None = None,
+    ) -> bytes:
         """Hold the message at hand, if it is not held yet; the messages that take its place are a question
         of ours."""
         if self._c.waiting is None:
-            self._c.waiting = Held(self._agent.this_frame())
+            self._c.waiting = Held(self._agent.this_frame(), entry=entry)
         exchange = Exchange(done, limit_s)
         self._asked = self._c.clock()
         for owed in asked.owed:

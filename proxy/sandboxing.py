@@ -88,7 +88,7 @@ class Sandboxing:
             self._try(trial, lambda tried: self._query_tried(ruling, entry, price, tried))
             return DROP
 
-        return self._ask(asked, answered)
+        return self._ask(asked, entry, answered)
 
     def _query_tried(self, ruling: Ruling, entry: AuditEntry, price: Price | None, tried: Tried) -> None:
         error = self._error(ruling, entry, tried)
@@ -155,7 +155,7 @@ class Sandboxing:
             self._try(self._trial(bound, ruling, text, session), settle)
             return DROP
 
-        return self._ask(self._ask_apart(text), answered)
+        return self._ask(self._ask_apart(text), entry, answered)
 
     def _trial(self, bound: Bound, ruling: Ruling, text: str, session: Session) -> Trial:
         message = bound.message
@@ -202,7 +202,7 @@ class Sandboxing:
                 self._c.forward(self._agent.fail_bound(self._changed(entry)))
             return DROP
 
-        return self._ask(self._ask_apart(text), answered)
+        return self._ask(self._ask_apart(text), entry, answered)
 
     def _changed(self, entry: AuditEntry) -> bytes:
         return self._c.untried(entry, sandbox_stale.changed(self._c.gate.policy))
@@ -247,8 +247,8 @@ class Sandboxing:
         owed = (Owed.CLOSE, Owed.PARSE, Owed.BIND, Owed.EXECUTE, Owed.CLOSE, Owed.CLOSE)
         return Asked(messages, owed)
 
-    def _ask(self, asked: Asked, done: Callable[[Answer], bytes]) -> bytes:
-        self._c.waiting = Held(self._agent.this_frame())
+    def _ask(self, asked: Asked, entry: AuditEntry, done: Callable[[Answer], bytes]) -> bytes:
+        self._c.waiting = Held(self._agent.this_frame(), entry=entry)
         exchange = Exchange(done)
         for owed in asked.owed:
             self._c.replies.owe(Reply(owed, exchange=exchange))

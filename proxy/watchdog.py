@@ -2,7 +2,9 @@
 
 Owns the time for which the foremost reply that is waited for has been worked on. The relay asks now and then;
 nothing is measured a message. What the server's own ``statement_timeout`` misses is cancelled, once, with the
-error that PostgreSQL makes of it; a question that has a limit of its own hears that its answer came late.
+error that PostgreSQL makes of it; a question that has a limit of its own hears that its answer came late. A
+server that does not answer that either is given up: it may be gone without a word, and TCP would tell of it
+after a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from proxy.replies import Reply
 _MARGIN_S: Final = 1.0
 _MARGIN: Final = 0.2
 """How much longer than ``statement_timeout``, which the server keeps itself: a share, and at least that."""
+_GIVEN_UP_S: Final = 60.0
+"""How long what was cancelled may take to say so, in seconds, before its session ends."""
 
 _RUNS: Final = frozenset({*CYCLES, Owed.EXECUTE})
 """What is waited for. The server keeps its answers to other messages until it is asked to flush."""
@@ -33,6 +37,7 @@ class Watchdog:
         self._looked = 0.0
         self._worked_s = 0.0
         self._struck = False
+        self._struck_at = 0.0
 
     @property
     def watches(self) -> bool:
@@ -52,7 +57,11 @@ class Watchdog:
         elif flowing and self._c.phase is not Phase.COPY_IN:
             self._worked_s += now - self._looked
         self._looked = now
-        if head is None or self._struck or self._c.cancelling:
+        if head is None or self._c.cancelling:
+            return
+        if self._struck:
+            if self._worked_s >= self._struck_at + _GIVEN_UP_S:
+                self._c.end("the database server does not answer", "08006")
             return
         question = head.exchange
         if question is not None and question.limit_s is not None:
@@ -61,7 +70,7 @@ class Watchdog:
             limit = _statement_limit_s(self._c.gate.policy)
         if limit is None or self._worked_s < limit:
             return
-        self._struck = True
+        self._struck, self._struck_at = True, self._worked_s
         if question is not None:
             question.late = True
         self._c.cancelling = True

@@ -86,7 +86,7 @@ class HeldWrite:
 
     def copied(self) -> bytes:
         """What to send behind the end of the copy data."""
-        self._c.waiting = Held(DROP)
+        self._c.waiting = Held(DROP, entry=self.entry)
         return self._count_after() + wire.FLUSH
 
     def _run(self, frame: bytes, changes: Sequence[AnyChange]) -> bytes:
@@ -98,7 +98,7 @@ class HeldWrite:
             # The server reads data next: the agent's, and no question of ours.
             self._c.copying = reply
             return messages + wire.FLUSH
-        self._c.waiting = Held(DROP)
+        self._c.waiting = Held(DROP, entry=self.entry)
         return messages + self._count_after() + wire.FLUSH
 
     def _owe(self, kind: Owed) -> Reply:

@@ -18,7 +18,7 @@ from policy.catalog import Catalog
 from policy.loader import load
 from proxy.answers import NEXT, ROWS, Place
 from proxy.conversation import Identity
-from proxy.effects import Close, Effect, ToBackend, ToFrontend
+from proxy.effects import Close, Effect, Record, ToBackend, ToFrontend
 from proxy.gate import Gate
 from proxy.session import Session
 from proxy.wire import backend as wire
@@ -236,6 +236,31 @@ def test_a_fatal_error_may_come_at_any_place(name: str) -> None:
     assert subject.closed
 
 
+JUDGED = {
+    **dict.fromkeys(PLACES, 1),
+    "query behind one": 2,
+    # A Parse that fails has a line of its own, beside that of the Execute which is read past.
+    "sync behind a failure": 2,
+    "pipeline read past": 2,
+    **{name: 0 for name in PLACES if name.startswith(("nothing", "close", "describe"))},
+    **dict.fromkeys(("bind of nothing", "execute of nothing"), 0),
+}
+"""How many statements were judged by then."""
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_whatever_was_judged_has_its_line_where_the_connection_is_lost(name: str) -> None:
+    """Also what waits for an answer to a question of ours, and a write that is held: it may have run."""
+    at = PLACES[name]
+    subject = at.start()
+    effects = subject.from_frontend(at.sent)
+    effects += subject.from_backend(at.said) if at.said else []
+    effects += subject.lost()
+    entries = [effect.entry for effect in effects if isinstance(effect, Record)]
+    assert len(entries) == len({entry.id for entry in entries}) == JUDGED[name]
+    assert not subject.busy and not subject.held
+
+
 def test_every_place_of_the_table_is_one_that_is_tested() -> None:
     """The legal letters above, taken together, are the table's own: none that no test knows."""
     by_hand = {frozenset(at.legal) - {"E"} for at in PLACES.values()}
@@ -289,5 +314,6 @@ def test_an_answer_without_end_to_a_question_of_ours_is_not_kept() -> None:
 def test_a_tag_of_any_length_is_kept_short() -> None:
     subject = run_to(PLACES["query"])
     subject.from_backend(complete("SELECT " + "x" * 100_000))
-    (record, *_) = [e for e in subject.from_backend(ready()) if type(e).__name__ == "Record"]
-    assert len(record.entry.command_tag) == 256
+    (entry,) = [effect.entry for effect in subject.from_backend(ready()) if isinstance(effect, Record)]
+    assert entry.command_tag is not None
+    assert len(entry.command_tag) == 256

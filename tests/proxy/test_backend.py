@@ -346,6 +346,9 @@ def test_methods_that_are_not_offered(wanted: bytes) -> None:
         authentication.encode_ok() + frame(b"S", b"a\0b"),
         authentication.encode_ok() + authentication.encode_ok(),
         authentication.encode_ok() + startup.encode_parameter_status("a", "b") * 1001,
+        authentication.encode_ok()
+        + b"".join(startup.encode_parameter_status(f"p{n}", "") for n in range(257)),
+        frame(b"N", b"\0") * 1000 + authentication.encode_ok(),
         encode_error({"message": "x"})[:-1],
     ],
 )

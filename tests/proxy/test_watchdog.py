@@ -107,10 +107,26 @@ def test_a_statement_is_cancelled_once_past_its_timeout_by_a_margin() -> None:
     bench.take(bench.session.cancelled())
     bench.wait(20)
     assert bench.cancels == 1
+    assert not bench.session.closed
     bench.server(error("57014") + ready())
     assert bench.to_frontend == error("57014") + ready()
     bench.wait(13)
     assert bench.cancels == 2
+
+
+@pytest.mark.parametrize("policy", [TIMED, PRICED])
+def test_a_server_that_does_not_answer_a_cancel_either_is_given_up(policy: str) -> None:
+    """Gone without a word, perhaps: nobody waits for it as long as TCP would."""
+    bench = Bench(policy)
+    bench.agent(query(READ))
+    bench.wait(20)
+    assert bench.cancels == 1
+    bench.wait(100)
+    assert not bench.session.closed  # the cancel request itself is still under way
+    bench.take(bench.session.cancelled())
+    bench.wait(100)
+    assert bench.session.closed
+    assert bench.told() == [("08006", "")]
 
 
 def test_time_in_which_the_server_waits_for_the_agent_does_not_count() -> None:
