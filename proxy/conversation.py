@@ -356,8 +356,8 @@ class Conversation:
                 self.record_unknown(reply.entry)
 
     def record_lost(self) -> None:
-        """The conversation ends while replies are owed, or a message waits for an answer to a question of ours:
-        whether their statements have run nobody will say.
+        """The conversation ends while replies are owed, or while a message waits for what a question of ours
+        brings: whether their statements have run nobody will say.
 
         A repair among them keeps its turn: else whoever cuts the connection could try it again and again.
         """
