@@ -39,7 +39,7 @@ def test_every_catalog_that_is_structure_has_its_condition() -> None:
     [
         ("SELECT rolname FROM pg_roles", "SELECT rolconfig FROM pg_roles"),
         ("SELECT usename FROM pg_user WHERE usesuper", "SELECT * FROM pg_user"),
-        ("SELECT sequencename FROM pg_sequences", "SELECT max(last_value) FROM pg_sequences"),
+        ("SELECT fdwname FROM pg_foreign_data_wrapper", "TABLE pg_foreign_data_wrapper"),
         ("SELECT srvname FROM pg_foreign_server", "SELECT s FROM pg_foreign_server s"),
     ],
 )
