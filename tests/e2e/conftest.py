@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -34,17 +36,35 @@ settings:
 """What pg_dump needs, and nothing that writes."""
 
 
-@pytest.fixture(scope="session")
-def gateway(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
-    """A proxy before each server, with three further agents.
-
-    ``insider`` may listen and see all catalogs; ``strict`` sees them too, and may not join without a bound;
-    ``dumper`` may run pg_dump. The database is shared: a test writes rows of its own only, and counts no
-    others.
-    """
-    folder = tmp_path_factory.mktemp("gateway")
+@contextlib.contextmanager
+def _gateway(server: Server, folder: Path) -> Iterator[RunningProxy]:
     with (
-        postgres.database() as database,
-        run_proxy(database, folder, {"insider": INSIDER, "strict": STRICT, "dumper": DUMPER}) as running,
+        server.database() as database,
+        run_proxy(database, folder, {"insider": INSIDER, "strict": STRICT}) as running,
     ):
         yield running
+
+
+@pytest.fixture(scope="session")
+def gateway15(postgres15: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
+    with _gateway(postgres15, tmp_path_factory.mktemp("gateway15")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def gateway18(postgres18: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
+    with _gateway(postgres18, tmp_path_factory.mktemp("gateway18")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def gateway(postgres: Server, request: pytest.FixtureRequest) -> RunningProxy:
+    """A proxy before each server, with two further agents.
+
+    ``insider`` may listen and see all catalogs; ``strict`` sees them too,
+    and may not join without a bound. The database is shared: a test writes rows of its own only, and counts
+    no others.
+    """
+    # A fixture of each server's own, which stays while tests go from the one server to the other and back.
+    running: RunningProxy = request.getfixturevalue(f"gateway{postgres.major}")
+    return running
