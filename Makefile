@@ -18,8 +18,9 @@ COMPILED_TESTS := $(addprefix tests/proxy/test_,session.py session_catalog.py se
 demo: $(VENV)/.demo
 	@$(BIN)/pgturnstile demo $(ARGS)
 
+# By two processes, each with servers of its own; ARGS='-n 0 …' is one alone, as a debugger wants it.
 test: $(VENV)/.test
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 # What a message passes through, compiled (proxy/compiled.py), with what is run on it beside: takes a C compiler.
 define compile

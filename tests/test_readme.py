@@ -141,14 +141,21 @@ def test_two_commands_suffice_on_a_fresh_machine() -> None:
     assert max(block.line for block in blocks("sh fresh-machine")) < 25, "they belong on the first screen"
 
 
-@pytest.mark.parametrize("extra", ["demo", "test"])
-def test_the_lines_without_make_name_what_exists(extra: str) -> None:
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        ("demo", ".venv/bin/pgturnstile demo"),
+        ("test", ".venv/bin/python -m pytest -n 2 --dist loadfile"),
+    ],
+    ids=["demo", "test"],
+)
+def test_the_lines_without_make_name_what_exists(extra: str, expected: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     venv, install, run = the(f"sh pip-{extra}").text.splitlines()
     assert venv == "python3 -m venv .venv"
     assert install == f".venv/bin/pip install -e '.[{extra}]'"
     assert extra in project["optional-dependencies"]
-    assert run == {"demo": ".venv/bin/pgturnstile demo", "test": ".venv/bin/python -m pytest"}[extra]
+    assert run == expected
     assert "pgturnstile" in project["scripts"]
 
 

@@ -40,7 +40,7 @@ settings:
 def _gateway(server: Server, folder: Path) -> Iterator[RunningProxy]:
     with (
         server.database() as database,
-        run_proxy(database, folder, {"insider": INSIDER, "strict": STRICT}) as running,
+        run_proxy(database, folder, {"insider": INSIDER, "strict": STRICT, "dumper": DUMPER}) as running,
     ):
         yield running
 
@@ -59,11 +59,11 @@ def gateway18(postgres18: Server, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="session")
 def gateway(postgres: Server, request: pytest.FixtureRequest) -> RunningProxy:
-    """A proxy before each server, with two further agents.
+    """A proxy before each server, with three further agents.
 
-    ``insider`` may listen and see all catalogs; ``strict`` sees them too,
-    and may not join without a bound. The database is shared: a test writes rows of its own only, and counts
-    no others.
+    ``insider`` may listen and see all catalogs; ``strict`` sees them too, and may not join without a bound;
+    ``dumper`` may run pg_dump. The database is shared: a test writes rows of its own only, and counts no
+    others.
     """
     # A fixture of each server's own, which stays while tests go from the one server to the other and back.
     running: RunningProxy = request.getfixturevalue(f"gateway{postgres.major}")

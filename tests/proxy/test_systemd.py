@@ -57,7 +57,9 @@ def test_no_manager_and_one_that_is_gone_are_no_failure(tmp_path: Path) -> None:
     Notifier({"NOTIFY_SOCKET": str(tmp_path / "nobody")}).ready()
 
 
-@pytest.mark.parametrize(("pid", "told"), [(str(os.getpid()), True), ("1", False), (None, True)])
+@pytest.mark.parametrize(
+    ("pid", "told"), [(str(os.getpid()), True), ("1", False), (None, True)], ids=["own", "other's", "none"]
+)
 def test_the_watchdog_hears_of_the_loop_twice_as_often_as_it_wants(
     manager: socket.socket, pid: str | None, told: bool
 ) -> None:
