@@ -33,6 +33,7 @@ from proxy.wire.frames import BackendFrames, FrontendFrames
 
 _ASK_PATH: Final = b"SELECT pg_catalog.current_schemas(false) /* pgturnstile */"
 _ASK_SETTING: Final = b"SHOW search_path /* pgturnstile */"
+_TEMPORARY: Final = "pg_temp"
 _BACKLOG: Final = 64 * 1024
 """Bytes of the agent that may wait behind a held message; more are left unread."""
 _MOST_OWED: Final = 16_384
@@ -456,13 +457,15 @@ class Conversation:
         By names of our own, since a Query would drop the agent's unnamed statement, and an unnamed portal of
         ours take the place of the agent's. They are closed beforehand as well: a question that was cancelled
         has left them behind. Inside a transaction SHOW is asked, which takes no snapshot: the agent may still
-        say SET TRANSACTION.
+        say SET TRANSACTION. So it is where temporary objects may come first: current_schemas would make the
+        schema for them (fetch_search_path in namespace.c).
         """
         if not self.path_unsettled:
             return
         self.path_unsettled = False
-        text = _ASK_PATH if self.status == b"I" else _ASK_SETTING
-        name, exchange = self.path_statement, Exchange(self.learn_path)
+        by_setting = self.status != b"I" or any(_TEMPORARY in path for path in self.scope.paths)
+        text = _ASK_SETTING if by_setting else _ASK_PATH
+        name, exchange = self.path_statement, Exchange(self.learn_setting if by_setting else self.learn_path)
         closed = (Owed.CLOSE, Owed.CLOSE)
         for kind in (*closed, Owed.PARSE, Owed.BIND, Owed.EXECUTE, *closed, Owed.SYNC):
             self.replies.owe(Reply(kind, exchange=exchange))
@@ -478,15 +481,25 @@ class Conversation:
         )
 
     def learn_path(self, answer: Answer) -> bytes:
+        value = self._learned(answer)
+        if value is not None:
+            self.left_paths = ()
+            self.use_paths((wire.text_array(value or "{}"),))
+        return DROP
+
+    def learn_setting(self, answer: Answer) -> bytes:
+        value = self._learned(answer)
+        if value is not None:
+            path = self.expand(split_identifiers(value) or ())
+            idle = self.status == b"I"
+            self.left_paths = () if idle else tuple(dict.fromkeys([*self.left_paths, path]))
+            self.use_paths((path,))
+        return DROP
+
+    def _learned(self, answer: Answer) -> str | None:
+        """What the server says of the path; None where it does not, or the path may be another by now."""
         if answer.error is not None or not answer.rows:
             self.path_unsettled = True
-        elif not self.path_unsettled:
-            value = (wire.decode_row(answer.rows[0])[0] or b"").decode()
-            if self.status == b"I":
-                self.left_paths = ()
-                self.use_paths((wire.text_array(value or "{}"),))
-            else:
-                path = self.expand(split_identifiers(value) or ())
-                self.left_paths = tuple(dict.fromkeys([*self.left_paths, path]))
-                self.use_paths((path,))
-        return DROP
+        if self.path_unsettled:
+            return None
+        return (wire.decode_row(answer.rows[0])[0] or b"").decode()

@@ -737,6 +737,20 @@ def test_search_path_is_both_until_the_server_says_which() -> None:
     assert played.sent() == "QQCCPBECCSQ"
 
 
+@pytest.mark.parametrize("schemas", [("pg_temp",), ("nowhere", "pg_temp", "public")])
+def test_asking_for_the_path_makes_no_schema_for_temporary_objects(schemas: tuple[str, ...]) -> None:
+    """PREPARE TRANSACTION refuses where current_schema() makes it, and only in the transaction that does."""
+    gate = ScriptedGate({"set path": path(*schemas)})
+    subject, played = path_session(gate), Played()
+    played.take(subject.from_frontend(query("set path")))
+    played.take(subject.from_backend(complete("SET") + ready()))
+    assert b"SHOW search_path" in played.to_backend
+    assert b"current_schemas" not in played.to_backend
+    played.take(subject.from_backend(path_is(b'pg_temp, "$user"')))
+    played.take(subject.from_frontend(query("select 1")))
+    assert gate.asked[-1][1].paths == (("pg_temp", "shop_ro"),)
+
+
 def path_session(gate: ScriptedGate) -> Session:
     return Session(
         gate, Identity("c1", "shop_ro"), ("public",), nonce="n", clock=lambda: 0.0, message_bytes=1 << 20
