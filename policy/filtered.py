@@ -44,7 +44,7 @@ from policy.resolve_scope import SYSTEM_COLUMNS
 from policy.rules import relation_not_allowed
 from policy.rules.naming import system_relation
 from policy.rules.relation_not_allowed import is_opened_by_name
-from policy.text_edits import Edits, Refusal
+from policy.text_edits import Edits, Refusal, quoted
 from policy.value_types import type_named
 from policy.visibility import Visibility, visibility
 
@@ -329,8 +329,14 @@ class _Rewriter:
         if not is_select(query):
             raise ValueError(f"the filter of {name} is no SELECT")
         sketch = f"(SELECT {self.edits.next_sketch()})"
+        table = self.edits.keyword_before(at, b"table")
+        start, select = (at, "") if table is None else (table, "SELECT * FROM ")
         self.edits.replace(
-            at, self.edits.end_of_name(at), f"({query}){called}", sketch + called, f"({bare}){called}"
+            start,
+            self.edits.end_of_name(at),
+            f"{select}({query}){called}",
+            f"{select}{sketch}{called}",
+            f"{select}({bare}){called}",
         )
         tree = _parsed(f"SELECT FROM {sketch} AS t")["SelectStmt"]["fromClause"][0]
         tree["RangeSubselect"]["alias"] = (
@@ -398,7 +404,3 @@ def _parsed(text: str) -> dict[str, Any]:
     (tree,) = trees(text)
     plain: dict[str, Any] = _plain(tree)
     return plain
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -7,17 +7,24 @@ Knows no expression but the plain reference (``filtered_values``).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from policy.builtin import PG_CATALOG
 from policy.catalog import Catalog
 from policy.facts import ColumnRef, Facts, Source, SourceKind
-from policy.name_givers import REG_COLUMNS
+from policy.name_givers import KEYS, REG_COLUMNS
 from policy.names import QualifiedName
 from policy.text_edits import Edits
 
 Node = Any
+
+_UNGROUPED: Final = frozenset({"target", "distinct", "having", "order", "window"})
+"""Clauses that see a grouped query's columns only as they are grouped by."""
+_OID: Final = frozenset({"oid"})
+_EXPRESSION_TYPE: Final = "pg_node_tree"
+"""A type that cannot be grouped by."""
 
 
 class CatalogColumn(NamedTuple):
@@ -26,6 +33,15 @@ class CatalogColumn(NamedTuple):
 
     of: tuple[str, str]
     row: tuple[int, str | None, int]
+
+
+class CatalogRow(NamedTuple):
+    """``CatalogColumn.row``, and of which catalog it is."""
+
+    catalog: str
+    query: int
+    source: str
+    statement: int
 
 
 class CatalogColumns:
@@ -53,6 +69,39 @@ class CatalogColumns:
         """The names among ``REG_COLUMNS`` that the text holds: such columns are read as numbers, and become
         names where they are named."""
 
+    def dependent(self) -> Mapping[int, tuple[tuple[str, str], ...]]:
+        """The place of a column that a query groups by -> what it must group by beside it, each as a source
+        and a column. PostgreSQL lets the columns of a table stand ungrouped where its primary key is grouped
+        by; a sub-select has none."""
+        keys: dict[CatalogRow, dict[str, int]] = defaultdict(dict)
+        wanted: dict[CatalogRow, dict[str, None]] = defaultdict(dict)
+        for place, (facts, ref) in self._columns.items():
+            found = self._read(facts, ref)
+            if found is None:
+                continue
+            query, source, statement = found.row
+            if source is None:
+                continue
+            row = CatalogRow(found.of[0], query, source, statement)
+            if ref.query == query and ref.clause == "group" and ref.alone:
+                keys[row][found.of[1]] = place
+            elif ref.query != query or ref.clause in _UNGROUPED:
+                wanted[row][found.of[1]] = None
+        return {
+            min(grouped.values()): tuple(
+                (row.source, name)
+                for name in wanted[row]
+                if name not in grouped and self._can_be_grouped(row.catalog, name)
+            )
+            for row, grouped in keys.items()
+            if grouped.keys() >= KEYS.get(row.catalog, _OID)
+        }
+
+    def _can_be_grouped(self, catalog: str, name: str) -> bool:
+        relation = None if self._snapshot is None else self._snapshot.relation(PG_CATALOG, catalog)
+        column = None if relation is None else relation.column(name)
+        return column is not None and column.type.name != _EXPRESSION_TYPE
+
     def is_function(self, node: Node) -> bool:
         """Whether it is a reference that is certain to read one of ``REG_COLUMNS`` of a catalog."""
         found = self.direct(node)
@@ -63,7 +112,10 @@ class CatalogColumns:
         if not isinstance(node, Mapping) or "ColumnRef" not in node:
             return None
         facts, ref = self._columns.get(self._edits.position(node["ColumnRef"]["location"]), (None, None))
-        if facts is None or ref is None or ref.name is None or ref.fields:
+        return None if facts is None or ref is None else self._read(facts, ref)
+
+    def _read(self, facts: Facts, ref: ColumnRef) -> CatalogColumn | None:
+        if ref.name is None or ref.fields:
             return None
         found = self._source(facts, ref)
         if found is None or found[1].column_aliases:

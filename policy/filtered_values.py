@@ -8,7 +8,7 @@ compared), or as a text: everywhere else. Knows no FROM clause (``filtered``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, Protocol
@@ -16,10 +16,12 @@ from typing import Any, Final, Protocol
 from policy.builtin import PG_CATALOG
 from policy.builtin_symbols import TYPES as BUILTIN_TYPES
 from policy.catalog import Catalog
+from policy.column_names import SURE, column_name
 from policy.expressions import PLACES
 from policy.facts import Facts
 from policy.filtered_columns import CatalogColumns
 from policy.name_givers import (
+    ARGUMENT_TYPES,
     BY_TEXT,
     COMMENTS,
     EXPRESSIONS,
@@ -32,11 +34,12 @@ from policy.name_givers import (
     Thing,
     comment,
     look_up,
+    look_up_all,
 )
 from policy.names import QualifiedName
 from policy.parse import trees
 from policy.reg_types import CLOSED_TYPES, OPEN_TYPES
-from policy.text_edits import Edits, Refusal
+from policy.text_edits import Edits, Refusal, quoted
 from policy.visibility import Visibility
 
 Node = Any
@@ -105,6 +108,7 @@ class Values:
         self._names = frozenset(catalogs.values())
         self._visibility = visibility
         self.columns: Final = CatalogColumns(facts, catalogs, self._edits, snapshot)
+        self._dependent = self.columns.dependent()
         self._in_range = self._range_names_columns = False
         self._handlers: Mapping[str, Callable[[Fields, Wanted, str], Node]] = {
             "A_ArrayExpr": self._array,
@@ -149,7 +153,9 @@ class Values:
         for key, value in fields.items():
             if key == "targetList":
                 told[key] = [self._target(item, goes) for item in value]
-            elif key in ("groupClause", "distinctClause"):
+            elif key == "groupClause":
+                told[key] = [part for item in value for part in self._grouped(item, goes)]
+            elif key == "distinctClause":
                 told[key] = [self._value(item, goes) for item in value]
             elif key == "sortClause":
                 told[key] = [self._sorted(item, goes) for item in value]
@@ -166,7 +172,7 @@ class Values:
 
     def _target(self, item: Node, goes: Wanted) -> Node:
         fields = item["ResTarget"]
-        label = "" if "name" in fields else _column_name(fields.get("val"))[0]
+        label = "" if "name" in fields else column_name(fields.get("val"))[0]
         return {
             "ResTarget": {
                 key: self._value(value, goes, label) if key == "val" else self._host.walk(value)
@@ -174,6 +180,15 @@ class Values:
                 if key not in PLACES
             }
         }
+
+    def _grouped(self, item: Node, goes: Wanted) -> Iterator[Node]:
+        at = item.get("ColumnRef", {}).get("location", -1)
+        beside = () if at < 0 else self._dependent.get(self._edits.position(at), ())
+        if beside and not self._edits.is_in_brackets(at):
+            self._edits.replace(at, at, "".join(f"{quoted(s)}.{quoted(c)}, " for s, c in beside))
+            for source, column in beside:
+                yield {"ColumnRef": {"fields": [{"String": {"sval": name}} for name in (source, column)]}}
+        yield self._value(item, goes)
 
     def _sorted(self, item: Node, goes: Wanted) -> Node:
         return {
@@ -365,6 +380,10 @@ class Values:
                     "typeName": {k: self._host.walk(v) for k, v in type_name.items() if k not in PLACES},
                 }
             }
+        if name in TYPES and "arrayBounds" in type_name:
+            told = self._reg_array(fields, name, wanted, label)
+            if told is not None:
+                return told
         if name not in TYPES or "arrayBounds" in type_name:
             raise Refusal(
                 _FUNCTIONS_RULE,
@@ -375,6 +394,37 @@ class Values:
             )
         return self._reg_cast(fields, name, wanted, label)
 
+    def _reg_array(self, fields: Fields, name: str, wanted: Wanted, label: str) -> Node | None:
+        """A cast of many OIDs to names; None where it would look texts up."""
+        arg, at = fields["arg"], fields["location"]
+        if at < 0 or "A_Const" in arg or "ParamRef" in arg:
+            return None
+        inner, outer = self._cast_spans(fields)
+        tail = _tail(name, wanted, "[]")
+        direct = self.columns.direct(arg)
+        if direct is None or direct[0] not in ARGUMENT_TYPES:
+            own, sure = column_name({"TypeCast": fields})
+            label = label if label and sure < SURE else own
+            round_it = look_up_all(TYPES[name], self._visibility, label)
+            priced = look_up_all(TYPES[name], None, label)[0]
+            return self._put(arg, inner, outer, round_it, tail, priced=priced)
+        self._edits.replace(inner[0], inner[0], "(")
+        told = self._value(arg, Wanted.NUMBER)
+        self._edits.replace(inner[1], outer[1], ")" + tail)
+        return _filled("(", ")" + tail, told)
+
+    def _cast_spans(self, fields: Fields) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The spans of what is cast, and of the cast."""
+        type_at, at = fields["typeName"]["location"], fields["location"]
+        if not self._edits.is_cast_sign(at):
+            inner, end = self._edits.in_cast(at)
+            return inner, (at, end)
+        inner = self._edits.before_cast(at, fields["arg"])
+        end = self._edits.end_of_name(type_at)
+        if "arrayBounds" in fields["typeName"]:
+            end = self._edits.end_of_bounds(end)
+        return inner, (inner[0], end)
+
     def _reg_cast(self, fields: Fields, name: str, wanted: Wanted, label: str) -> Node:
         arg, type_at, at = fields["arg"], fields["typeName"]["location"], fields["location"]
         tail = _tail(name, wanted)
@@ -382,18 +432,14 @@ class Values:
             constant = arg["A_Const"]["location"]
             inner = constant, self._edits.end_of_token(constant)
             outer = (type_at, inner[1])
-        elif self._edits.is_cast_sign(at):
-            inner = self._edits.before_cast(at, arg)
-            outer = (inner[0], self._edits.end_of_name(type_at))
         else:
-            inner, end = self._edits.in_cast(at)
-            outer = (at, end)
+            inner, outer = self._cast_spans(fields)
         # A name that a constant cast to regclass holds has been judged as a mention of the relation.
         text = arg.get("A_Const", {}).get("sval", {}).get("sval", "").strip()
         named = name == "regclass" and text != "" and not text.isdecimal() and text != "-"
         # GROUP BY finds what it groups by in the result only where both are called alike.
-        own, sure = _column_name({"TypeCast": fields})
-        label = label if label and sure < _SURE else own
+        own, sure = column_name({"TypeCast": fields})
+        label = label if label and sure < SURE else own
         return self._looked_up(arg, TYPES[name], inner, outer, tail=tail, label=label, named=named)
 
     def _looked_up(
@@ -415,7 +461,7 @@ class Values:
             before = priced = "(SELECT ("
             behind = "))"
             if label:
-                behind = f') AS "{label.replace(chr(34), chr(34) * 2)}")'
+                behind = f") AS {quoted(label)})"
         return self._put(node, inner, outer, (before, behind), tail, priced=priced)
 
     def _put(
@@ -549,7 +595,7 @@ class Values:
     def _vector(self, fields: Fields, _wanted: Wanted) -> Node:
         (arg,) = fields["args"]
         found = self.columns.direct(arg)
-        if found is None or found[0] != ("pg_proc", "proargtypes"):
+        if found is None or found[0] not in ARGUMENT_TYPES:
             raise self._refused(fields, _VECTOR, "Give it proargtypes of pg_catalog.pg_proc.")
         return {"FuncCall": self._walked(fields)}
 
@@ -602,11 +648,12 @@ def _bare(name: str) -> str:
     return name[1:] if name.startswith("_") else name
 
 
-def _tail(reg: str, wanted: Wanted) -> str:
+def _tail(reg: str, wanted: Wanted, bounds: str = "") -> str:
+    """``bounds`` are [] for an array."""
     if wanted is Wanted.NUMBER:
         # In brackets alone, as in IN (…), a sub-select would be read as one of many rows.
-        return "::pg_catalog.oid"
-    return f"::pg_catalog.{reg}" + (_TEXT if wanted is Wanted.TEXT else "")
+        return f"::pg_catalog.oid{bounds}"
+    return f"::pg_catalog.{reg}{bounds}" + (f"{_TEXT}{bounds}" if wanted is Wanted.TEXT else "")
 
 
 def _constant(node: Node) -> str | None:
@@ -617,27 +664,6 @@ def _constant(node: Node) -> str | None:
         return _constant(node["TypeCast"]["arg"])
     value = node.get("A_Const", {}).get("sval")
     return None if value is None else str(value.get("sval", ""))
-
-
-_SURE: Final = 2
-
-
-def _column_name(node: Node) -> tuple[str, int]:
-    """What PostgreSQL calls a column of the result, and how sure it is of that: FigureColnameInternal in
-    parse_target.c. "" where it has no name."""
-    if not isinstance(node, Mapping) or len(node) != 1:
-        return "", 0
-    ((kind, fields),) = node.items()
-    if kind == "ColumnRef":
-        names = [n for part in fields["fields"] if (n := part.get("String", {}).get("sval")) is not None]
-        return (names[-1], _SURE) if names else ("", 0)
-    if kind == "FuncCall":
-        return fields["funcname"][-1]["String"]["sval"], _SURE
-    if kind == "TypeCast":
-        name, sure = _column_name(fields["arg"])
-        names = fields["typeName"].get("names", ())
-        return (names[-1]["String"]["sval"], 1) if sure < _SURE and names else (name, sure)
-    return "", 0
 
 
 @lru_cache(maxsize=512)

@@ -20,6 +20,7 @@ from typing import Final
 from policy.builtin import PG_CATALOG
 from policy.catalog_filters import select
 from policy.names import QualifiedName
+from policy.text_edits import quoted
 from policy.visibility import Visibility
 
 
@@ -80,6 +81,10 @@ HOLE: Final = "pgturnstile_hole"
 """The column reference that stands for the value looked up, in ``look_up``'s text."""
 
 
+def _called(label: str) -> str:
+    return f" AS {quoted(label)}" if label else ""
+
+
 @lru_cache(maxsize=512)
 def look_up(thing: Thing, v: Visibility | None, label: str, *, named: bool = False) -> tuple[str, str]:
     """What to put before and behind an expression to make it the OID of the ``thing`` it stands for.
@@ -92,8 +97,7 @@ def look_up(thing: Thing, v: Visibility | None, label: str, *, named: bool = Fal
     how = _LOOK_UPS[thing]
     named_by = "NULL" if how.by_name is None else f"pg_catalog.{how.by_name}(v.t)::pg_catalog.oid"
     found = "k.o" if v is None else f"SELECT f.oid FROM ({how.shown(v)}) AS f WHERE f.oid = k.o"
-    called = f' AS "{label.replace(chr(34), chr(34) * 2)}"' if label else ""
-    before = f"(SELECT CASE WHEN k.o = 0 THEN k.o ELSE ({found}) END{called} FROM (SELECT "
+    before = f"(SELECT CASE WHEN k.o = 0 THEN k.o ELSE ({found}) END{_called(label)} FROM (SELECT "
     if named:
         return before + "(", ")::pg_catalog.regclass::pg_catalog.oid AS o OFFSET 0) AS k)"
     # An OID is its digits, the one of no object a hyphen.
@@ -102,6 +106,19 @@ def look_up(thing: Thing, v: Visibility | None, label: str, *, named: bool = Fal
         f"ELSE {named_by} END AS o FROM (SELECT ("
     )
     return before, ")::pg_catalog.text AS t) AS v OFFSET 0) AS k)"
+
+
+@lru_cache(maxsize=64)
+def look_up_all(thing: Thing, v: Visibility | None, label: str) -> tuple[str, str]:
+    """``look_up`` of every OID of an array, which is one of one dimension then."""
+    found = "e.o" if v is None else "CASE WHEN e.o = 0 THEN e.o ELSE f.oid END"
+    shown = "" if v is None else f" LEFT JOIN ({_LOOK_UPS[thing].shown(v)}) AS f ON f.oid = e.o"
+    before = (
+        f"(SELECT CASE WHEN k.a IS NOT NULL THEN ARRAY(SELECT {found} "
+        f"FROM pg_catalog.unnest(k.a) WITH ORDINALITY AS e(o, i){shown} ORDER BY e.i) END{_called(label)} "
+        "FROM (SELECT ("
+    )
+    return before, ")::pg_catalog._oid AS a OFFSET 0) AS k)"
 
 
 @lru_cache(maxsize=64)
@@ -315,6 +332,25 @@ TRUSTED: Final[Mapping[tuple[str, str], frozenset[Thing]]] = MappingProxyType(
     }
 )
 """Column of a filtered catalog -> what every OID in it is certain to be shown as: no look-up is needed."""
+
+ARGUMENT_TYPES: Final = frozenset({("pg_proc", "proargtypes"), ("pg_proc", "proallargtypes")})
+"""Column of a filtered catalog -> the types in it are certain to be shown: the function's signature is."""
+
+KEYS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "pg_aggregate": frozenset({"aggfnoid"}),
+        "pg_attribute": frozenset({"attrelid", "attnum"}),
+        "pg_description": frozenset({"objoid", "classoid", "objsubid"}),
+        "pg_foreign_table": frozenset({"ftrelid"}),
+        "pg_index": frozenset({"indexrelid"}),
+        "pg_inherits": frozenset({"inhrelid", "inhseqno"}),
+        "pg_partitioned_table": frozenset({"partrelid"}),
+        "pg_range": frozenset({"rngtypid"}),
+        "pg_sequence": frozenset({"seqrelid"}),
+    }
+)
+"""Filtered catalog -> its primary key, where that is not ``oid``: DECLARE_UNIQUE_INDEX_PKEY in
+src/include/catalog/pg_*.h."""
 
 EXPRESSIONS: Final = frozenset(
     {

@@ -138,6 +138,22 @@ class Edits:
     def end_of_token(self, at: int) -> int:
         return self.tokens[self._number(at)][1]
 
+    def end_of_bounds(self, end: int) -> int:
+        """Where the ``[]`` behind the name of a type that ends at ``end`` ends."""
+        number = self._index.get(self._next(end), -1)
+        if number < 0 or (self._token(number), self._token(number + 1)) != (b"[", b"]"):
+            raise UnknownSpan
+        return self.tokens[number + 1][1]
+
+    def keyword_before(self, at: int, keyword: bytes) -> int | None:
+        """Where the reserved word right before ``at`` begins, if it is that one."""
+        number = self._number(at) - 1
+        return self.tokens[number][0] if self._token(number).lower() == keyword else None
+
+    def is_in_brackets(self, at: int) -> bool:
+        """Whether the token at ``at`` stands right behind an opening bracket."""
+        return self._token(self._number(at) - 1) in _OPENING
+
     def is_cast_sign(self, at: int) -> bool:
         return self._token(self._number(at)) == b"::"
 
@@ -226,3 +242,8 @@ def _locations(node: Any) -> Iterator[int]:
     elif isinstance(node, list):
         for item in node:
             yield from _locations(item)
+
+
+def quoted(name: str) -> str:
+    """``name`` as an identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'

@@ -258,6 +258,28 @@ LOOK_UPS = (
     "SELECT relname, obj_description(oid) FROM pg_class WHERE relkind = 'r' AND "
     "relnamespace = 'public'::regnamespace ORDER BY 1",
     "SELECT obj_description('clients'::regclass), obj_description('bills'::regclass) AS none",
+    "TABLE pg_am",
+    "SELECT nspname FROM (TABLE pg_catalog.pg_namespace UNION TABLE pg_namespace) n WHERE nspname ~ '^[^p]'",
+    # Types of a function's arguments, as arrays.
+    "SELECT proname, p.proargtypes::regtype[],"
+    " COALESCE(proallargtypes::regtype[], proargtypes::regtype[])::text[] FROM pg_proc p"
+    " WHERE proname IN ('lower', 'json_each', 'now') ORDER BY p.oid",
+    "SELECT array_to_string(pg_proc.proargtypes::regtype[], ', '), (proargtypes::regtype[])[0] FROM pg_proc"
+    " WHERE proname = 'substring' ORDER BY oid",
+    "SELECT array_agg(atttypid ORDER BY attnum)::regtype[], array_agg(attrelid)::regclass[]::text"
+    " FROM pg_attribute WHERE attrelid = 'staff'::regclass AND attnum > 0",
+    "SELECT array_agg(CAST(ARRAY[x, NULL, 0]::oid[] AS regtype[])), NULL::oid[]::regtype[],"
+    " ARRAY[]::oid[]::regtype[] FROM (VALUES (16), (25)) AS t(x)",
+    # Grouped by a key of a catalog, whose other columns need not be grouped by then.
+    "SELECT c.relname, array_agg(a.attname ORDER BY a.attnum) FROM pg_class c JOIN pg_attribute a ON"
+    " a.attrelid = c.oid WHERE a.attnum > 0 AND c.relnamespace = 'public'::regnamespace GROUP BY c.oid"
+    " HAVING c.relkind = 'r' ORDER BY c.relname",
+    "SELECT n.nspname || '.' || typname, typinput, min(enumlabel) FROM pg_type JOIN pg_enum ON"
+    " enumtypid = pg_type.oid JOIN pg_namespace n ON n.oid = typnamespace GROUP BY n.oid, pg_type.oid",
+    "SELECT (SELECT count(*) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum <= c.relnatts) > 0,"
+    " count(*) FROM pg_class c, pg_index WHERE indrelid = c.oid AND c.relname = 'bills' GROUP BY c.oid",
+    "SELECT attname, count(*) FROM pg_attribute, pg_depend WHERE refobjid = attrelid AND attnum = refobjsubid"
+    " AND attrelid = 'clients'::regclass GROUP BY attnum, attrelid ORDER BY attname",
     # Names that are only ever read as numbers.
     "SELECT proname FROM pg_proc WHERE proname = 'lower' AND proargtypes = ARRAY['text'::regtype]::oidvector",
     "SELECT attname FROM pg_attribute WHERE attnum > 0 AND attrelid = ANY (ARRAY['staff'::regclass]::oid[])",
@@ -307,6 +329,15 @@ PROBES = (
     "SELECT lag('clients'::regclass, 1, {t}) OVER ()",
     'SELECT x FROM json_to_record(\'{{"x": "{t}"}}\') AS t(x regclass)',
     "SELECT '{{{t}}}'::regclass[]",
+    "SELECT ARRAY[{t}]::regclass[]",
+    "SELECT ARRAY[{t}]::oid[]::regclass[]::text",
+    "SELECT CAST(ARRAY[{type}, 16] AS regtype[])",
+    "SELECT (p.proargtypes::regtype[] || {type}::oid::regtype) FROM pg_proc p WHERE proname = 'lower'",
+    "SELECT array_append(proargtypes::regtype[], {type}) FROM pg_proc",
+    "SELECT lag(proargtypes::regtype[], 1, ARRAY[{type}]::oid[]) OVER () FROM pg_proc",
+    "SELECT (y.proargtypes || '{type}')::regtype[] FROM pg_proc y",
+    "SELECT proargtypes::regtype[] FROM (SELECT '{type}'::oidvector AS proargtypes) AS pg_proc",
+    "SELECT proargtypes::regtype[] FROM pg_proc WHERE proname LIKE 'zz%'",
     "SELECT pg_get_viewdef({view})",
     "SELECT pg_get_viewdef('public.zz' || 'view')",
     "SELECT pg_get_indexdef({index})",

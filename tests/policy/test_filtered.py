@@ -113,6 +113,18 @@ def test_only_an_enforcing_policy_that_filters_rewrites(policy) -> None:  # type
         ),
         ("SELECT COALESCE(to_regclass($1), 0)::oid", "SELECT COALESCE((SELECT", "::pg_catalog.oid, 0)::oid"),
         ("SELECT obj_description(a + 1) FROM f(1) a", "SELECT (SELECT (SELECT d.", "AS k) FROM f(1) a"),
+        ("TABLE pg_class", "SELECT * FROM (SELECT t.* FROM pg_catalog.pg_class", ') AS "pg_class"'),
+        (
+            "SELECT 1 FROM (TABLE pg_catalog.pg_namespace ORDER BY 1) AS n",
+            "SELECT 1 FROM (SELECT * FROM (SELECT t.*",
+            ') AS "pg_namespace" ORDER BY 1) AS n',
+        ),
+        ("SELECT ARRAY[5]::regtype[]", "SELECT (SELECT CASE WHEN k.a", "AS k)::pg_catalog.regtype[]"),
+        (
+            "SELECT CAST(ARRAY[5] AS regtype[]) || 6",
+            "SELECT (SELECT CASE WHEN k.a",
+            "AS k)::pg_catalog.regtype[]::pg_catalog.text[] || 6",
+        ),
         ("SELECT 5::regclass UNION SELECT 6", "SELECT (SELECT", "::pg_catalog.text UNION SELECT 6"),
         ("SELECT oid FROM pg_class WHERE oid = $1::regclass", "SELECT oid FROM (", "AS k)"),
         (
@@ -136,7 +148,8 @@ def test_what_is_put_in_the_place_of_a_statement(sql: str, before: str, behind: 
 @pytest.mark.parametrize(
     ("sql", "rule", "said"),
     [
-        ("TABLE pg_class", "relation-not-allowed", "cannot be filtered"),
+        ("TABLE ONLY pg_class", "relation-not-allowed", "has no parts"),
+        ("TABLE pg_class *", "relation-not-allowed", "cannot be filtered"),
         ("SELECT relname FROM ONLY pg_class", "relation-not-allowed", "has no parts"),
         ("SELECT relname FROM pg_class TABLESAMPLE SYSTEM (1)", "relation-not-allowed", "sampled"),
         ("COPY pg_class TO STDOUT", "relation-not-allowed", "by SELECT alone"),
@@ -146,6 +159,10 @@ def test_what_is_put_in_the_place_of_a_statement(sql: str, before: str, behind: 
         ("SELECT objid FROM pg_shdepend", "relation-not-allowed", "not among those"),
         ("SELECT current_query() FROM pg_class", "function-not-allowed", "current_query"),
         ("SELECT '{5}'::pg_catalog.regtype[]", "function-not-allowed", "any object"),
+        ("SELECT $1::regtype[]", "function-not-allowed", "any object"),
+        ("SELECT regtype[] '{5}'", "unparsable", "syntax"),
+        ("SELECT ARRAY[5]::regtype[][]", "relation-not-allowed", "cannot be filtered"),
+        ("SELECT ARRAY[5]::regtype ARRAY", "relation-not-allowed", "cannot be filtered"),
         ("SELECT x FROM json_to_record('{}') AS t(x regclass)", "function-not-allowed", "any object"),
         ("PREPARE p(regclass) AS SELECT $1", "function-not-allowed", "any object"),
         ("SELECT pg_describe_object(1259, 5, 0)", "function-not-allowed", "any object"),
