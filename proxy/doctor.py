@@ -1,7 +1,8 @@
 """What would be open if the proxy were gone round: findings, each with what closes it.
 
-Owns the judgement of a configuration and of what ``doctor_facts`` read of its backend roles. Runs nothing and
-changes nothing: the SQL of a finding is for a person to read, and to run or not.
+Owns the judgement of a configuration, of what ``doctor_files`` read of its files and ``doctor_facts`` of its
+backend roles. Runs nothing and changes nothing: the cure of a finding is for a person to read, and to run or
+not.
 
 The gate is one lock, the database's own rights are the other. A finding is *open* where the role could do
 what its agent's policy forbids.
@@ -10,6 +11,7 @@ what its agent's policy forbids.
 from __future__ import annotations
 
 import ipaddress
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from policy.rules.relation_not_allowed import is_allowed
 from proxy.agents import AgentConfig, TrustLoopback
 from proxy.config import Config
 from proxy.doctor_facts import PUBLIC, Grant, ReachableFunction, RoleFacts, ServerFacts
+from proxy.doctor_files import FileFacts
 from proxy.tls import TLSMode
 
 _SHOWN: Final = 8
@@ -44,7 +47,7 @@ class Severity(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing to know. ``where`` is the agent and the role in its database, or the part of the
-    configuration; ``cure`` the SQL or the setting that closes it, empty where there is none to offer."""
+    configuration; ``cure`` the SQL, command or setting that closes it, empty where there is none to offer."""
 
     severity: Severity
     where: str
@@ -108,6 +111,27 @@ def _backend_leg(config: Config) -> Iterator[Finding]:
             f"with mode {backend.tls.mode} another server could pass for {backend.host}",
             cure,
         )
+
+
+def examine_files(files: Iterable[FileFacts]) -> Iterator[Finding]:
+    """What an account of the proxy's machine could learn or change without asking the proxy."""
+    for file in files:
+        if file.written_at is not None:
+            itself = file.written_at == file.path
+            how = "written" if itself else f"replaced, as folder {file.written_at} can be written,"
+            yield Finding(
+                Severity.OPEN,
+                file.where,
+                f"{file.path} can be {how} by every account of this machine; it decides {file.rules}",
+                f"chmod o-w {shlex.quote(str(file.written_at))}",
+            )
+        if file.secret and file.read_by_all:
+            yield Finding(
+                Severity.WEAK,
+                file.where,
+                f"{file.path} can be read by every account of this machine; it holds {file.secret}",
+                f"chmod o-r {shlex.quote(str(file.path))}",
+            )
 
 
 def is_loopback(host: str) -> bool:

@@ -19,8 +19,9 @@ from proxy.commands.terminal import Exit, Subcommands, add_format, command, pain
 from proxy.config import Config
 from proxy.config_reading import load_config
 from proxy.credentials import SecretError
-from proxy.doctor import Finding, Severity, examine_config, examine_role, examine_server
+from proxy.doctor import Finding, Severity, examine_config, examine_files, examine_role, examine_server
 from proxy.doctor_facts import RoleFacts, ServerFacts, read_role, read_server
+from proxy.doctor_files import read_files
 
 _CONNECT_S: Final = 10.0
 _COLOURS: Final = {Severity.OPEN: "31", Severity.WEAK: "33", Severity.UNKNOWN: "35", Severity.NOTE: "36"}
@@ -45,9 +46,9 @@ def _doctor(options: argparse.Namespace) -> Exit:
 
     Logs in as the backend role of each agent and says what that role could do
     that its policy forbids, and what else of the configuration and the server
-    others rely on in vain. Each finding comes with the SQL that closes it,
-    which is yours to run: nothing is changed. Exit code 1 when anything is
-    open.
+    others rely on in vain, the rights on its files included. Each finding
+    comes with the SQL or the command that closes it, which is yours to run:
+    nothing is changed. Exit code 1 when anything is open.
     """
     config = load_config(options.config)
     findings = asyncio.run(_examine(config, options.database))
@@ -75,7 +76,7 @@ _NO_ANSWER = (OSError, SecretError, TimeoutError, asyncpg.PostgresError, asyncpg
 
 
 async def _examine(config: Config, databases: list[str]) -> list[Finding]:
-    findings = list(examine_config(config))
+    findings = [*examine_config(config), *examine_files(read_files(config))]
     server: ServerFacts | None = None
     for agent in config.agents.values():
         if agent.login is None:

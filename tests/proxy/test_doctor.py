@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +24,8 @@ from proxy.config import Config
 from proxy.config_reading import load_config
 from proxy.doctor import Finding, Severity
 from proxy.doctor_facts import RoleFacts, ServerFacts, read_role, read_server
+from proxy.doctor_files import read_files
+from tests.support.certificates import Certificates
 from tests.support.postgres import Database
 
 READS = """
@@ -127,6 +132,120 @@ def test_what_a_server_lacks(
 
 def test_a_sound_server_has_no_finding(config: Config) -> None:
     assert list(doctor.examine_server(QUIET, config)) == []
+
+
+# --- the files ---
+
+FILES = """
+version: 1
+listen: {port: 0, tls: {cert: server.crt, key: server.key, client_ca: ca.crt}}
+backend: {host: 127.0.0.1, tls: {mode: require, ca: ca.crt, cert: server.crt, key: own.key}}
+audit: {path: audit.jsonl}
+catalog: {login: {user: shop_ro, password_file: catalog.password}}
+agents:
+  reader: {auth: {password_file: agent.password}, login: {user: shop_ro, password_file: role.password},
+    policy: reads.yaml}
+"""
+
+
+@pytest.fixture
+def files(certificates: Certificates) -> Iterator[Path]:
+    """A folder that every account may enter, with a configuration whose files are its owner's alone."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp")).resolve()
+    folder.chmod(0o755)
+    for name, data in {
+        "pgturnstile.yaml": FILES.encode(),
+        "reads.yaml": READS.encode(),
+        "server.crt": certificates.certificate.read_bytes(),
+        "server.key": certificates.key.read_bytes(),
+        "own.key": certificates.key.read_bytes(),
+        "ca.crt": certificates.ca.read_bytes(),
+        **{f"{whose}.password": f"secret of {whose}".encode() for whose in ("agent", "role", "catalog")},
+        "audit.jsonl": b"",
+    }.items():
+        (folder / name).write_bytes(data)
+        (folder / name).chmod(0o600)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def about_files(folder: Path) -> list[Finding]:
+    return list(doctor.examine_files(read_files(load_config(folder / "pgturnstile.yaml"))))
+
+
+def test_files_of_their_owner_alone_have_no_finding(files: Path) -> None:
+    assert about_files(files) == []
+
+
+SECRETS = {
+    "server.key": ("listen.tls.key", "the key of the proxy's certificate"),
+    "own.key": ("backend.tls.key", "the key shown to PostgreSQL"),
+    "agent.password": ("agent reader", "the agent's password"),
+    "role.password": ("agent reader", "the password of the backend role shop_ro"),
+    "catalog.password": ("catalog", "the password of the backend role shop_ro"),
+    "audit.jsonl": ("audit", "what agents asked, values included"),
+}
+OTHERS = ("pgturnstile.yaml", "reads.yaml", "ca.crt")
+
+
+def test_whatever_holds_a_secret_is_not_for_every_account_to_read(files: Path) -> None:
+    for name in (*SECRETS, *OTHERS):
+        (files / name).chmod(0o644)
+    found = about_files(files)
+    assert {(f.cure, f.where, f.what.split(" holds ")[1]) for f in found} == {
+        (f"chmod o-r {files / name}", *of) for name, of in SECRETS.items()
+    }
+    assert {f.severity for f in found} == {Severity.WEAK}
+    for finding in found:
+        subprocess.run(finding.cure, shell=True, check=True)
+    assert about_files(files) == []
+
+
+@pytest.mark.parametrize("name", [*SECRETS, *OTHERS])
+def test_what_every_account_may_write_is_open(files: Path, name: str) -> None:
+    (files / name).chmod(0o602)
+    (finding,) = about_files(files)
+    assert finding.severity is Severity.OPEN
+    assert f"{files / name} can be written by every account" in finding.what
+    assert finding.cure == f"chmod o-w {files / name}"
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        (0o750, set()),  # nobody comes to what is in it
+        (0o1777, {(Severity.WEAK, "role.password")}),  # as /tmp: nobody may replace another's file
+        (0o773, {(Severity.OPEN, ""), (Severity.WEAK, "role.password")}),
+        (0o772, set()),
+    ],
+    ids=["closed", "sticky", "open", "unsearchable"],
+)
+def test_the_folder_decides_too(files: Path, mode: int, expected: set[tuple[Severity, str]]) -> None:
+    (files / "role.password").chmod(0o604)
+    files.chmod(mode)
+    found = about_files(files)
+    assert {(f.severity, Path(f.cure.split()[-1]).relative_to(files).name) for f in found} == expected
+    replaceable = [f for f in found if f"can be replaced, as folder {files} can be written" in f.what]
+    assert len(replaceable) == (len(SECRETS) + len(OTHERS) if (Severity.OPEN, "") in expected else 0)
+
+
+def test_a_link_is_judged_by_what_it_leads_to(files: Path) -> None:
+    hidden = files / "hidden"
+    hidden.mkdir(mode=0o700)
+    (files / "role.password").rename(hidden / "word")
+    (hidden / "word").chmod(0o666)
+    (files / "role.password").symlink_to(hidden / "word")
+    assert about_files(files) == []
+    hidden.chmod(0o711)
+    assert {f.severity for f in about_files(files)} == {Severity.OPEN, Severity.WEAK}
+    assert all(str(hidden / "word") in f.what for f in about_files(files))
+
+
+def test_what_is_no_file_or_not_there_has_no_finding(files: Path) -> None:
+    (files / "audit.jsonl").unlink()
+    assert about_files(files) == []
+    (files / "audit.jsonl").symlink_to("/dev/null")
+    assert about_files(files) == []
 
 
 # --- real roles ---
