@@ -56,6 +56,8 @@ _NEVER_NEGATIVE = frozenset(
         "json_array_length",
         "jsonb_array_length",
         "length",
+        "num_nonnulls",
+        "num_nulls",
         "octet_length",
         "position",
         "sqrt",
@@ -156,15 +158,24 @@ def _is_plain_word(word: str) -> bool:
 
 def matches_everything(symbol: str, right: Node) -> bool:
     """``x LIKE '%'``, ``x ~ '.*'``, ``x @> '{}'``: every value that is not null satisfies it."""
-    value = constant(plain(right))
-    pattern = value.value if value is not None else None
-    if not isinstance(pattern, str):
+    pattern = _spelt(plain(right))
+    if pattern is None:
         return False
     if symbol in ("~~", "~~*"):
         return pattern != "" and not pattern.strip("%")
     if symbol in ("~", "~*"):
         return pattern in _ALL_MATCHING
     return (symbol == "^@" and pattern == "") or (symbol == "@>" and pattern in _EMPTY_LISTS)
+
+
+def _spelt(node: Node) -> str | None:
+    """The text that ``node`` is, put together or not."""
+    kind, fields = kind_of(node)
+    if kind == "A_Expr" and names_of(fields.get("name", ())) == ("||",) and "lexpr" in fields:
+        left, right = _spelt(fields["lexpr"]), _spelt(fields["rexpr"])
+        return None if left is None or right is None else left + right
+    value = constant(node)
+    return value.value if value is not None and isinstance(value.value, str) else None
 
 
 def above_least(node: Node, symbol: str, bound: Constant | None) -> bool:
@@ -202,9 +213,11 @@ def _none(fields: Mapping[str, Any]) -> None:  # noqa: ARG001 - one of a table
     return None
 
 
+_STRICT_SYMBOLS = frozenset((symbol,) for symbol in (*HOLDS, "+", "-", "*", "||"))
+
+
 def _strict_operands(fields: Mapping[str, Any]) -> list[Node] | None:
-    symbol = names_of(fields["name"])
-    if fields["kind"] != "AEXPR_OP" or symbol not in (("+",), ("-",), ("*",), ("||",)):
+    if fields["kind"] != "AEXPR_OP" or names_of(fields["name"]) not in _STRICT_SYMBOLS:
         return None
     return [fields[side] for side in ("lexpr", "rexpr") if side in fields]
 
@@ -217,6 +230,9 @@ def _strict_arguments(fields: Mapping[str, Any]) -> list[Node] | None:
 _STRICT_PARTS: Mapping[str, Callable[[Mapping[str, Any]], list[Node] | None]] = {
     "ColumnRef": lambda fields: [],  # noqa: ARG005
     "RowExpr": lambda fields: list(fields.get("args", ())),
+    "NullTest": lambda fields: [],  # noqa: ARG005
+    "BooleanTest": lambda fields: [],  # noqa: ARG005
+    "BoolExpr": lambda fields: list(fields["args"]),
     "TypeCast": lambda fields: [fields["arg"]],
     "A_Expr": _strict_operands,
     "FuncCall": _strict_arguments,

@@ -193,6 +193,12 @@ def _cast(value: Constant, to: str | None) -> Constant | None:
     return None
 
 
+def as_boolean(value: Constant) -> bool | None:
+    """The boolean that ``value`` is read as; None where it is none, or NULL."""
+    read = None if value.value is None or value.typed is not None else _as_boolean(value.value)
+    return read.value if read is not None and isinstance(read.value, bool) else None
+
+
 def _as_boolean(value: bool | Fraction | str) -> Constant | None:
     if isinstance(value, bool):
         return Constant(value)

@@ -59,6 +59,7 @@ from policy.subselects import (
     yields_nothing,
     yields_one_row,
 )
+from policy.truths import cast_condition, compared_results, truths
 
 MAX_NODES = 200_000
 """Nodes visited before a condition is left undecided; an IN list of 10,000 constants takes far fewer."""
@@ -210,9 +211,10 @@ class _Analysis:
             return self._is_null(arg, test == "IS_UNKNOWN", boolean=True)
         found = self.judge(arg, test == "IS_NOT_TRUE")
         # Nulls are not true either, so of what holds for every other row they are left.
-        return (
+        spared = (
             self._by_mention(arg) if found is Narrowing.ALWAYS and constant(arg) is None else _opposite(found)
         )
+        return any_of([spared, self.judge(arg, test == "IS_NOT_FALSE")])
 
     def null_test(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002 - one of a table
         return self._is_null(fields["arg"], (fields["nulltesttype"] == "IS_NULL") is wanted)
@@ -232,8 +234,11 @@ class _Analysis:
         value = constant(node)
         if value is not None:
             return value.value is None
-        if kind_of(node)[0] not in ("A_Expr", "BoolExpr"):
+        kind, fields = kind_of(node)
+        if kind not in ("A_Expr", "BoolExpr", "CaseExpr"):
             return False
+        if fields.get("kind") == "AEXPR_NULLIF":
+            return self._key(fields["lexpr"]) == self._key(fields["rexpr"])
         return all(self.judge(node, wanted) is Narrowing.NEVER for wanted in (True, False))
 
     def _never_null(self, node: Node) -> bool:
@@ -246,22 +251,33 @@ class _Analysis:
             return any(self._never_null(arg) for arg in fields["args"])
         return kind == "A_ArrayExpr"
 
-    def case(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:
-        results = [when["CaseWhen"]["result"] for when in fields["args"]]
-        if "defresult" in fields:
-            results.append(fields["defresult"])
-            if all(self.judge(result, wanted) is Narrowing.ALWAYS for result in results):
-                return Narrowing.ALWAYS
-        return self._by_mention(node)
+    def case(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002 - one of a table
+        """From its end: each WHEN gives its own result where it holds, what stands behind it elsewhere."""
+        found = self.judge(fields["defresult"], wanted) if "defresult" in fields else Narrowing.NEVER
+        for when in reversed([when["CaseWhen"] for when in fields["args"]]):
+            condition = comparison(fields["arg"], "=", when["expr"]) if "arg" in fields else when["expr"]
+            chosen = self.judge(when["result"], wanted)
+            otherwise = self.judge(_not_true(condition), True)
+            ways = [all_of([self.judge(condition, True), chosen]), all_of([otherwise, found])]
+            either = all_of([chosen, found])
+            # What both results hold for, the CASE does, whatever it asks.
+            found = any_of([*ways, either] if either in (Narrowing.WEAK, Narrowing.ALWAYS) else ways)
+        return found
 
-    def coalesce(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:  # noqa: ARG002 - one of a table
+    def coalesce(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:
         """Its first argument that is not null: what stands behind matters for rows where that is null."""
         for arg in fields["args"]:
-            if not self._always_null(arg):
-                return self.judge(arg, wanted)
+            if self._always_null(arg):
+                continue
+            found = self.judge(arg, wanted)
+            by_itself_null = found is Narrowing.NEVER and not null_only_for_null(arg)
+            return self._by_mention(node) if by_itself_null else found
         return Narrowing.NEVER
 
     def cast(self, node: Node, fields: Fields, wanted: bool) -> Narrowing:
+        condition = cast_condition(fields)
+        if condition is not None:
+            return self.judge(condition, wanted)
         if type_name(fields) == "bool" and kind_of(fields["arg"])[0] in _KINDS:
             return self.judge(fields["arg"], wanted)
         return self._by_mention(node)
@@ -286,10 +302,9 @@ class _Analysis:
             if symbol not in NEGATED:
                 return _opposite(self._compare(left, symbol, right, True))
             symbol = NEGATED[symbol]
-        pairs = paired(left, right)
-        if pairs is not None and symbol in ("=", "<>"):
-            parts = [self._compare(one, symbol, other, True) for one, other in pairs]
-            return all_of(parts) if symbol == "=" else any_of(parts)
+        found = self._compared_within(left, symbol, right)
+        if found is not None:
+            return found
         if symbol in HOLDS:
             return self._ordered(left, symbol, right)
         mentioned = self._compared(left, right)
@@ -297,6 +312,26 @@ class _Analysis:
         if mentioned is Narrowing.NARROWS and (same or matches_everything(symbol, right)):
             return Narrowing.WEAK
         return mentioned
+
+    def _compared_within(self, left: Node, symbol: str, right: Node) -> Narrowing | None:
+        """Of a comparison that comes to conditions or comparisons within it; None for any other."""
+        asked = truths(left, symbol, right)
+        if asked is not None:
+            return self._of_truths(*asked)
+        results = compared_results(left, symbol, right)
+        if results is not None:
+            return self.judge(results, True)
+        pairs = paired(left, right)
+        if pairs is not None and symbol in ("=", "<>"):
+            parts = [self._compare(one, symbol, other, True) for one, other in pairs]
+            return all_of(parts) if symbol == "=" else any_of(parts)
+        return None
+
+    def _of_truths(self, condition: Node, held: frozenset[bool]) -> Narrowing:
+        """``condition`` must have one of the values in ``held``."""
+        if len(held) == 1:
+            return self.judge(condition, True in held)
+        return self._is_null(condition, False, boolean=True) if held else Narrowing.NEVER
 
     def _ordered(self, left: Node, symbol: str, right: Node) -> Narrowing:
         values = constant(left), constant(right)
@@ -494,6 +529,10 @@ _NEGATIVE_FORMS: Mapping[tuple[str, str], str] = {
 _NAMES = {"AEXPR_BETWEEN": "BETWEEN", "AEXPR_BETWEEN_SYM": "BETWEEN SYMMETRIC"}
 """Affirmative forms whose name the grammar changes with them."""
 _NEGATIVE_SYMBOLS = {"<>": "=", "!~~": "~~", "!~~*": "~~*", "!~": "~", "!~*": "~*"}
+
+
+def _not_true(condition: Node) -> Node:
+    return {"BooleanTest": {"arg": condition, "booltesttype": "IS_NOT_TRUE"}}
 
 
 def _of_constant(value: Constant, wanted: bool) -> Narrowing:

@@ -17,7 +17,6 @@ Select = Mapping[str, Any]
 
 _BOUNDING = frozenset(
     {
-        "distinctClause",
         "groupClause",
         "havingClause",
         "limitCount",
@@ -58,6 +57,9 @@ def may_drop_rows(select: Select) -> bool:
 def own_rows(select: Select, relation: str | None) -> str | None:
     """The name under which ``select`` reads ``relation``, if it reads that alone and nothing bounds it."""
     if relation is None or is_set_operation(select) or select.keys() & _BOUNDING:
+        return None
+    if select.get("distinctClause", [{}]) != [{}]:
+        # DISTINCT ON takes one row of several; plain DISTINCT leaves every value.
         return None
     items = select.get("fromClause", ())
     if len(items) != 1 or "RangeVar" not in items[0]:
