@@ -103,6 +103,7 @@ _STATEMENTS: Final = [
     "  set:         allow",
     "  transaction: allow",
     "  cursor:      allow",
+    "  copy_out:    allow             # COPY (SELECT …) TO STDOUT, by which data frames are read",
     "  prepare:     allow",
     "  ddl:         {decide: reject, needs: approval}",
     "  role:        {decide: reject, needs: approval}",

@@ -63,7 +63,14 @@ def test_the_start_for_a_database_loads_holds_and_is_not_odd() -> None:
     assert "public.api_keys" in map(str, policy.relations.deny)
     hidden = {str(rule.relation): rule.deny for rule in policy.columns}
     assert hidden["public.employees"] == {"salary"}
-    for sql, allowed in (("SELECT id FROM orders", True), ("SELECT salary FROM employees", False)):
+    for sql, allowed in (
+        ("SELECT id FROM orders", True),
+        ("SELECT salary FROM employees", False),
+        ("COPY (SELECT id FROM orders) TO STDOUT (FORMAT binary)", True),
+        ("COPY (SELECT salary FROM employees) TO STDOUT", False),
+        ("COPY orders TO 'orders.csv'", False),
+        ("COPY orders FROM STDIN", False),
+    ):
         (checked,) = check(policy, sql.encode(), source="x", catalog=CATALOG)
         assert checked.rejected is not allowed, sql
 
