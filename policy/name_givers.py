@@ -17,7 +17,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from policy.builtin import PG_CATALOG
+from policy.builtin import PG_CATALOG, REVIEWS
 from policy.catalog_filters import select
 from policy.names import QualifiedName
 from policy.text_edits import quoted
@@ -160,6 +160,11 @@ def _privilege(thing: Thing) -> Mapping[int | None, Places]:
     return {2: {0: thing}, 3: {1: thing}}
 
 
+RELATION_COUNTERS: Final = tuple(
+    name for name, forms in REVIEWS.items() for review in forms.values() if review.key == "relation-counters"
+)
+"""How often a relation was used: functions of its OID alone."""
+
 GIVERS: Final[Mapping[str, Mapping[int | None, Places]]] = MappingProxyType(
     {
         **{
@@ -185,6 +190,7 @@ GIVERS: Final[Mapping[str, Mapping[int | None, Places]]] = MappingProxyType(
                 "pg_total_relation_size",
                 "row_security_active",
                 "setval",
+                *RELATION_COUNTERS,
             )
         },
         **{

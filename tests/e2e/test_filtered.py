@@ -254,6 +254,9 @@ LOOK_UPS = (
     "SELECT schemaname, relname FROM pg_statio_user_sequences ORDER BY 1, 2",
     "SELECT c.relname, s.idx_scan IS NULL FROM pg_class c LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid "
     "WHERE c.relkind IN ('r', 'p', 'v') AND c.relnamespace = 'public'::regnamespace ORDER BY 1",
+    "SELECT relname, pg_stat_get_live_tuples(c.oid) IS NULL, pg_stat_get_numscans(oid) FROM pg_class c"
+    " WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY 1",
+    "SELECT name FROM pg_available_extensions() WHERE name = 'plpgsql'",
     # A comment on whatever object it is.
     "SELECT relname, obj_description(oid) FROM pg_class WHERE relkind = 'r' AND "
     "relnamespace = 'public'::regnamespace ORDER BY 1",
@@ -366,6 +369,7 @@ PROBES = (
     "SELECT * FROM pg_statio_user_sequences",
     "SELECT relid::regclass FROM pg_stat_user_tables",
     "SELECT * FROM pg_sequences",
+    "SELECT pg_stat_get_live_tuples({t}), pg_stat_get_last_vacuum_time({t}) FROM pg_class LIMIT 1",
     "SELECT col_description({t}, 3)",
     "SELECT col_description({staff}, {pay})",
     "SELECT pg_describe_object(1259, {t}, 0)",
