@@ -7,6 +7,7 @@ Stricter than YAML in what could surprise a reviewer:
 
 - ``on``, ``off``, ``yes``, ``no`` and dates are text; only ``true`` and ``false`` are booleans.
 - A key given twice is an error that names both lines.
+- A key without a value in ``{…}`` is an error: a comma there ends a text that is not in quotes.
 - Anchors, aliases and merge keys are refused: what holds at a line is what is written there, and nothing can
   be made to expand.
 - Tags, directives other than ``%YAML 1.2`` and second documents are refused.
@@ -179,10 +180,13 @@ class _Open:
     path: str
     keys: dict[str, Mark] | None
     refused: bool
+    in_braces: bool
     children: list[Node] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     key: tuple[str | None, Mark] | None = None
     """The key whose value comes next; its text is None where the key was refused."""
+    key_end: int = 0
+    """Where that key's spelling ends in the text."""
 
     @property
     def next_is_key(self) -> bool:
@@ -251,8 +255,11 @@ class _Builder:
         if start and character in _SLIPS:
             self._stop(_mark(start), _SLIPS[character])
         place = error.problem_mark or start
+        if start and place and place.index >= len(self._text):
+            place = start  # what was begun there has no end
         context = f"{error.context}, " if error.context else ""
-        self._stop(_mark(place) if place else Mark(1, 1), f"not valid YAML: {context}{error.problem}")
+        advice = _QUOTE.get(error.context or error.problem or "", "")
+        self._stop(_mark(place) if place else Mark(1, 1), f"not valid YAML: {context}{error.problem}{advice}")
 
     def _stop(self, mark: Mark, message: str) -> None:
         self._report.add(mark, self._path(), message)
@@ -300,8 +307,22 @@ class _Builder:
             self._refused_node(mark)
         elif self._open and self._open[-1].next_is_key:
             self._key(text, mark, plain=event.implicit[0])
+            self._open[-1].key_end = _index(event.end_mark)
+        elif self._open and self._lacks_its_colon(event, self._open[-1]):
+            self._key_alone(self._open[-1])
         else:
             self._put(self._resolve(text, mark) if event.implicit[0] else Scalar(text, text, mark))
+
+    def _key_alone(self, top: _Open) -> None:
+        """Reports the key that stands alone and drops it: what it would be a key of, it is a part of."""
+        _, mark = top.key or (None, top.mark)
+        self._report.add(mark, self._path(), f"has no value; {_COMMA}")
+        top.key = None
+
+    def _lacks_its_colon(self, event: yaml.ScalarEvent, top: _Open) -> bool:
+        """Whether the value is none, because the key before it in ``{…}`` stands alone."""
+        at = _index(event.start_mark)
+        return top.in_braces and at == _index(event.end_mark) and ":" not in self._text[top.key_end : at]
 
     def _key(self, text: str, mark: Mark, plain: bool) -> None:
         top = self._open[-1]
@@ -323,7 +344,8 @@ class _Builder:
         if len(self._open) == MAX_DEPTH:
             self._stop(mark, f"nested more than {MAX_DEPTH} levels deep")
         keys: dict[str, Mark] | None = {} if isinstance(event, yaml.MappingStartEvent) else None
-        self._open.append(_Open(mark, self._path(), keys, refused))
+        in_braces = keys is not None and bool(event.flow_style)
+        self._open.append(_Open(mark, self._path(), keys, refused, in_braces))
 
     def _resolve(self, text: str, mark: Mark) -> Node:
         """A plain scalar by the core schema (YAML 1.2.2 section 10.3.2)."""
@@ -352,6 +374,15 @@ class _Builder:
 
 
 _WRITE_OUT = "write the value out where it is used, so that each line says what holds there"
+_COMMA = "in {…} a comma ends a text that is not in quotes, so put one that holds a comma in quotes"
+_IN_BRACKETS = "; in {…} and […] a text that holds any of , [ ] { } # : must be in quotes"
+_QUOTE = {
+    "while parsing a flow mapping": _IN_BRACKETS,
+    "while parsing a flow sequence": _IN_BRACKETS,
+    "while scanning a quoted scalar": "; a text that holds quotes must be in quotes as a whole",
+    "mapping values are not allowed here": "; a text that holds a colon and a space must be in quotes",
+}
+"""What usually mends it, by PyYAML's words for what it was at, or for the fault where it was at nothing."""
 _SLIPS = {
     "\t": "a tab cannot indent or separate here; use spaces",
     "*": 'an unquoted * starts a YAML alias; put the pattern in quotes: "*"',
@@ -364,6 +395,7 @@ _SLIPS = {
 
 
 class _PyYamlMark(Protocol):
+    index: int
     line: int
     column: int
 
@@ -371,3 +403,8 @@ class _PyYamlMark(Protocol):
 def _mark(mark: _PyYamlMark | None) -> Mark:
     """PyYAML counts from 0. Its pure-Python reader, the one used here, gives every event a mark."""
     return Mark(mark.line + 1, mark.column + 1) if mark is not None else Mark(1, 1)
+
+
+def _index(mark: _PyYamlMark | None) -> int:
+    """How many characters stand before it."""
+    return mark.index if mark is not None else 0

@@ -125,6 +125,7 @@ def test_one_document_may_be_marked_as_such(text: str) -> None:
     assert value_of(text) == {"a": 1}
 
 
+_COMMA = "has no value; in {…} a comma ends a text that is not in quotes"
 REFUSED = {
     "empty": (b"", (1, 1), "", "empty"),
     "comment only": (b"# nothing\n", (1, 1), "", "empty"),
@@ -142,9 +143,27 @@ REFUSED = {
     "tag directive": (b"%TAG !e! tag:example.com,2000:\n---\na: 1\n", (1, 1), "", "directive"),
     "list as a key": (b"? [a]\n: b\n", (1, 3), "", "a key must be one word"),
     "template left over": (b"a: {{ name }}\n", (1, 5), "a", "a key must be one word"),
-    "unclosed list": (b"a: [b, c\n", (2, 1), "a[2]", "not valid YAML"),
-    "unclosed quote": (b'a: "b\n', (2, 1), "a", "not valid YAML"),
-    "two colons": (b"a: b: c\n", (1, 5), "", "mapping values are not allowed here"),
+    "unclosed list": (b"a: [b, c\n", (1, 4), "a[2]", "not valid YAML"),
+    "unclosed quote": (b'a: "b\n', (1, 4), "a", "not valid YAML"),
+    "two colons": (
+        b"a: b: c\n",
+        (1, 5),
+        "",
+        "mapping values are not allowed here; a text that holds a colon",
+    ),
+    "a comma in an unquoted text": (b"{a: SELECT b, c FROM d, e: f}", (1, 15), '["c FROM d"]', _COMMA),
+    "a key alone at the end": (b"{a: b, c # d\n}", (1, 8), "c", _COMMA),
+    "a quoted key alone": (b"a: {'b', c: d}", (1, 5), "a.b", _COMMA),
+    "a bracket in an unquoted text": (b"{a: b[1], c: d}", (1, 6), "", "got '['; in {…} and […] a text that"),
+    "a brace in an unquoted text": (b"[a{b}]", (1, 3), "[1]", "got '{'; in {…} and […] a text that"),
+    "a colon in an unquoted text": (b"{a: 'b' c: d}", (1, 9), "", "; in {…} and […] a text that"),
+    "a brace never closed": (b"a: 1\nb: {c: d # e}\n", (2, 4), "b", "; in {…} and […] a text that"),
+    "a quote never closed": (
+        b"a: {b: c '}', d: e}\nf: g\n",
+        (1, 12),
+        "",
+        "; a text that holds quotes must be",
+    ),
     "bad indentation": (b"a:\n  b: 1\n c: 2\n", (3, 2), "", "not valid YAML"),
     "unquoted at": (b"a: @b\n", (1, 4), "a", "put it in quotes"),
     "unquoted backtick": (b"a: `b`\n", (1, 4), "a", "put it in quotes"),
