@@ -70,10 +70,12 @@ class Pages(NamedTuple):
 
 
 class AdminPort:
-    """Listens from ``start`` to ``close``."""
+    """Listens from ``start`` to ``close``; ``shared`` at an address where others may as well, so that a proxy
+    that is to take this one's place may begin before it ends."""
 
-    def __init__(self, config: Admin, pages: Pages) -> None:
+    def __init__(self, config: Admin, pages: Pages, *, shared: bool = False) -> None:
         self._config = config
+        self._shared = shared
         self._pages = pages
         self._open = 0
         self._listener: asyncio.Server | None = None
@@ -87,7 +89,11 @@ class AdminPort:
     async def start(self) -> tuple[str, int]:
         """Listen; returns host and port. Raises OSError where the address cannot be had."""
         self._listener = await asyncio.start_server(
-            self._serve, self._config.host, self._config.port, limit=MAX_REQUEST_BYTES
+            self._serve,
+            self._config.host,
+            self._config.port,
+            limit=MAX_REQUEST_BYTES,
+            reuse_port=self._shared or None,
         )
         port: int = self._listener.sockets[0].getsockname()[1]
         log.info("admin port", host=self._config.host, port=port, token=self._config.token is not None)

@@ -126,7 +126,7 @@ class ServerLimits:
 class Config:
     """One configuration, loaded whole. ``audit`` None: no record is kept. ``catalog_login`` is who reads the
     catalogs; None: the agents' own logins do. ``control`` is the socket to ask the process at (``control``);
-    None: there is none."""
+    None: there is none. ``workers`` processes serve."""
 
     source: str
     listen: Listen
@@ -138,6 +138,7 @@ class Config:
     ledger: LedgerStore = field(default_factory=LedgerStore)
     catalog_login: Login | None = None
     control: Path | None = None
+    workers: int = 1
 
     def agent_for(self, user: str) -> AgentConfig | None:
         """The agent that the startup packet's user name picks: its own entry, else ``*``'s, else none."""

@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from policy import loader, yaml_source
 from policy.diagnostics import Diagnostic, InvalidFileError, PolicyError
-from policy.model import Policy
+from policy.model import Policy, RepairScope
 from policy.reader import Fields, KeyedPlace, Place
 from proxy import tls
 from proxy.agents import (
@@ -58,6 +58,7 @@ from proxy.stream import is_local_host
 from proxy.tls import CertificateName, NameKind, TLSMode
 
 VERSION = 1
+MAX_WORKERS = 64
 MAX_MESSAGE_BYTES = 2**30 - 1
 """PostgreSQL itself takes no longer message (PQ_LARGE_MESSAGE_LIMIT)."""
 MIN_TOKEN = 16
@@ -93,6 +94,23 @@ def read_config(text: bytes | str, source: str, folder: Path, environ: Mapping[s
     return config
 
 
+def unshared_repairs(config: Config, workers: int) -> str | None:
+    """Why so many processes cannot serve ``config``: each would count for itself whose turn a repair is.
+
+    None where they can. What a connection keeps to itself need not be shared.
+    """
+    if workers == 1 or config.ledger.shared:
+        return None
+    for policy in config.policies:
+        if policy.counts_repairs and policy.repair.scope is not RepairScope.CONNECTION:
+            return (
+                f"policy {policy.name} counts repairs over connections, and each worker would by itself: "
+                "keep them in ledger: {store: sqlite:PATH} or redis://HOST:PORT/NUMBER, or say "
+                "repair: {scope: connection}"
+            )
+    return None
+
+
 _NOT_OFFERED = "is not offered by this version"
 _SECTIONS = (
     "version",
@@ -105,6 +123,7 @@ _SECTIONS = (
     "control",
     "ledger",
     "limits",
+    "workers",
 )
 _NO_SECRETS = "a secret never stands in the file; put it in the environment and name the variable with "
 _SECRET_KEYS = dict.fromkeys(("password", "pass", "passwd", "secret"), _NO_SECRETS + "password_env")
@@ -124,7 +143,7 @@ class Reading:
     def config(self, root: Place, source: str) -> Config:
         fields = root.fields(_SECTIONS, required=("version", "backend", "agents"))
         fields.maybe("version", _version)
-        return Config(
+        config = Config(
             source=source,
             listen=fields.get("listen", self._listen, Listen()),
             backend=fields.get("backend", self._backend, Backend()),
@@ -135,7 +154,12 @@ class Reading:
             limits=fields.get("limits", _limits, ServerLimits()),
             ledger=fields.get("ledger", self._ledger, LedgerStore()),
             catalog_login=fields.maybe("catalog", self._catalog),
+            workers=fields.get("workers", lambda p: p.integer(1, MAX_WORKERS), 1),
         )
+        why_not = unshared_repairs(config, config.workers)
+        if why_not is not None:
+            fields["workers"].fault(why_not)
+        return config
 
     def policy_faults(self) -> list[Diagnostic]:
         """The faults of every policy file, each file once."""

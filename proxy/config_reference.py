@@ -117,6 +117,7 @@ MEANING: Final[Mapping[str, str]] = MappingProxyType(
         "limits.message_bytes": "of one message of an agent",
         "limits.statement_bytes": "of one statement",
         "limits.drain_timeout": "how long SIGTERM lets what runs go on",
+        "workers": "processes that serve, each on a core of its own",
     }
 )
 """By key path; ``NAME`` stands for an agent's."""

@@ -17,9 +17,17 @@ from proxy.scram import SALT_BYTES, Verifier
 
 MAX_SECRET_BYTES: Final = 4096
 
-NAMES_SECRET: Final = secrets.token_bytes(32)
-"""Makes the salts of agents and of names that are none: both stay as they are when a configuration is loaded
-anew, and in every process that was forked from this one, so that no difference tells who is an agent."""
+
+class _Names:
+    """``secret`` makes the salts of agents and of names that are none."""
+
+    def __init__(self) -> None:
+        self.secret = secrets.token_bytes(32)
+
+
+NAMES: Final = _Names()
+"""Stays as it is when a configuration is loaded anew, and a supervisor's is that of all its workers, so that
+no difference tells who is an agent."""
 
 
 class SecretError(Exception):
@@ -37,7 +45,7 @@ def checked(text: str) -> str:
 
 def derive(password: str, name: str) -> Verifier:
     """The verifier by which ``name`` proves ``password``."""
-    salt = hmac.digest(NAMES_SECRET, name.encode("utf-8"), "sha256")[:SALT_BYTES]
+    salt = hmac.digest(NAMES.secret, name.encode("utf-8"), "sha256")[:SALT_BYTES]
     return Verifier.derive(password, salt)
 
 

@@ -52,13 +52,14 @@ class Readiness:
 
 class Facts(NamedTuple):
     """What a process knows of itself at the moment. ``catalogs`` says of each database in use whether its
-    schema can be read."""
+    schema can be read; ``workers`` how many of how many serve, where there are any."""
 
     draining: bool
     policies: tuple[str, ...]
     catalogs: dict[str, bool]
     audit: AuditState | None
     reload: LastReload | None
+    workers: tuple[int, int] | None = None
 
 
 class Health:
@@ -85,6 +86,8 @@ class Health:
         problems = []
         if facts.draining:
             problems.append("draining")
+        if facts.workers is not None and not facts.workers[0]:
+            problems.append("no worker serves")
         if unreachable is not None:
             problems.append(f"backend: {unreachable}")
         if facts.audit is not None and facts.audit.failing is not None and facts.audit.refuses:
@@ -127,4 +130,12 @@ def _detail(facts: Facts, unreachable: str | None) -> dict[str, Any]:
         if facts.reload is None
         else {"at": facts.reload.at, "taken": facts.reload.refused is None, "error": facts.reload.refused},
         "draining": facts.draining,
+        **_workers(facts),
     }
+
+
+def _workers(facts: Facts) -> dict[str, Any]:
+    if facts.workers is None:
+        return {}
+    serving, of = facts.workers
+    return {"workers": {"serving": serving, "of": of}}

@@ -50,6 +50,11 @@ class Histogram:
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
 
+    def add(self, other: Histogram) -> None:
+        """What ``other`` has observed, by the same bounds."""
+        self.counts = [ours + theirs for ours, theirs in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
+
 
 class GateMeter:
     """What judging takes. ``judged`` is called from several threads, all else from the event loop's."""
@@ -70,6 +75,26 @@ class GateMeter:
     def explained(self, seconds: float) -> None:
         """PostgreSQL said what a statement would cost, that long after it was asked."""
         self.explain_s.observe(seconds)
+
+    def add(self, other: GateMeter) -> None:
+        self.lookups.exact += other.lookups.exact
+        self.lookups.lifted += other.lookups.lifted
+        self.lookups.missed += other.lookups.missed
+        self.judged_s.add(other.judged_s)
+        self.explain_s.add(other.explain_s)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A worker tells its supervisor. Neither a lock nor what is compiled travels.
+        lookups = (self.lookups.exact, self.lookups.lifted, self.lookups.missed)
+        with self._changing:
+            return _gate_meter, (lookups, self.judged_s, self.explain_s)
+
+
+def _gate_meter(lookups: tuple[int, int, int], judged_s: Histogram, explain_s: Histogram) -> GateMeter:
+    meter = GateMeter()
+    meter.lookups.exact, meter.lookups.lifted, meter.lookups.missed = lookups
+    meter.judged_s, meter.explain_s = judged_s, explain_s
+    return meter
 
 
 class AgentMeter:
@@ -112,6 +137,17 @@ class AgentMeter:
             self.bytes += entry.bytes
         self.decisions[key] = self.decisions.get(key, 0) + 1
 
+    def add(self, other: AgentMeter) -> None:
+        self.opened += other.opened
+        for key, count in other.decisions.items():
+            self.decisions[key] = self.decisions.get(key, 0) + count
+        for state, count in other.errors.items():
+            self.errors[state] = self.errors.get(state, 0) + count
+        self.unknown += other.unknown
+        self.rows += other.rows
+        self.bytes += other.bytes
+        self.statement_s.add(other.statement_s)
+
 
 class Meters:
     """Everything that one process counts."""
@@ -132,6 +168,17 @@ class Meters:
         for name in agents:
             if name != ANY_AGENT and name not in self.agents and len(self.agents) < MAX_AGENTS:
                 self.agents[name] = AgentMeter()
+
+    def add(self, other: Meters) -> None:
+        """Count what another process counted, and tell its agents apart."""
+        self.know(other.agents)
+        self.gate.add(other.gate)
+        self.anybody.add(other.anybody)
+        for name, meter in other.agents.items():
+            self.of(name).add(meter)
+        self.refused.update(other.refused)
+        self.repairs.update(other.repairs)
+        self.backend_failures += other.backend_failures
 
     def of(self, agent: str) -> AgentMeter:
         return self.agents.get(agent, self.anybody)

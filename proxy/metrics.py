@@ -38,17 +38,27 @@ class Gauges(NamedTuple):
 
 
 class Page:
-    """What ``/metrics`` answers. ``gauges`` is asked each time."""
+    """What ``/metrics`` answers. ``gauges`` is asked each time; ``about`` adds what tells of the process, or
+    of those that there are."""
 
-    def __init__(self, meters: Meters, gauges: Callable[[], Gauges]) -> None:
+    def __init__(
+        self,
+        meters: Meters,
+        gauges: Callable[[], Gauges],
+        about: Callable[[CollectorRegistry], None] | None = None,
+    ) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Collector(meters, gauges))
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
+        (_about_this_process if about is None else about)(self._registry)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)
+
+
+def _about_this_process(registry: CollectorRegistry) -> None:
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
 
 
 class _Collector(Collector):

@@ -1,6 +1,7 @@
-"""One process of the proxy: what is made before the server, the signals, and the end in good order.
+"""A proxy of one process: what is made before the server, the signals, and the end in good order.
 
-Owns the order of starting and stopping, and what a signal means. Connections are ``server``'s.
+Owns the order of starting and stopping, and what a signal means. Connections are ``server``'s; where there
+are to be workers, all of it is ``supervisor``'s.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from proxy import compiled
 from proxy.audit import Audit
 from proxy.config import Config, Statements
 from proxy.control import ControlSocket
+from proxy.logs import Logs
 from proxy.reloads import Reloads
 from proxy.server import NoAudit, Server
 from proxy.systemd import Notifier, take_listener
@@ -40,25 +42,41 @@ of 700 a pipeline of a hundred statements makes it look several times, at a fift
 log = structlog.get_logger("pgturnstile.server")
 
 
-def serve(load: Callable[[], Config], *, watch: bool = False) -> None:
-    """Run the server of the config that ``load`` gives until a signal ends it.
+class CrewError(Exception):
+    """Workers cannot serve, or did not end in good order. The message is a sentence for the operator."""
+
+
+def serve(load: Callable[[], Config], logs: Logs, *, watch: bool = False) -> None:
+    """Run the server of the config that ``load`` gives until a signal ends it; or its workers, which log as
+    ``logs`` says.
 
     SIGTERM and SIGINT drain, a second one stops at once; SIGHUP loads anew and keeps the last good config
     where that fails, and so do files that have changed, with ``watch``; SIGUSR1 opens the audit file anew.
     Prints one ``ready`` line on stdout when connections are accepted. Raises what ``load`` raises,
-    AuditError, OSError where the address or the control socket cannot be listened on, ssl.SSLError, and
-    StaleBuildError.
+    AuditError, OSError where the address or the control socket cannot be listened on, ssl.SSLError,
+    StaleBuildError, and CrewError of workers.
     """
     log.info("starting", compiled=dict(compiled.check()))
-    sys.setswitchinterval(_SWITCH_S)
     config = load()
+    if config.workers > 1:
+        # Imported where it is asked for: one process needs none of it.
+        from proxy.supervisor import supervise  # noqa: PLC0415 - as said above
+
+        supervise(config, load, logs, watch=watch)
+        return
+    share_the_interpreter()
     with contextlib.ExitStack() as stack:
         audit: Audit | None = None
         if config.audit is not None:
             audit = stack.enter_context(Audit(config.audit))
         overview = _overview(config, audit)
-        with asyncio.Runner(loop_factory=_event_loop()) as runner:
+        with asyncio.Runner(loop_factory=event_loop()) as runner:
             runner.run(_run(config, load, audit, overview, watch=watch))
+
+
+def share_the_interpreter() -> None:
+    """Have the event loop get the interpreter back soon from another thread."""
+    sys.setswitchinterval(_SWITCH_S)
 
 
 def spare_the_collector() -> None:
@@ -92,14 +110,8 @@ async def _run(
     # Without a handler the signal would end a process that keeps no audit.
     loop.add_signal_handler(signal.SIGUSR1, audit.reopen if audit is not None else _nothing_to_reopen)
     if audit is not None:
-        _heed(audit, server)
-    asked, urged = asyncio.Event(), asyncio.Event()
-
-    def end() -> None:
-        (urged if asked.is_set() else asked).set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
+        heed(audit, server)
+    asked, urged = endings(loop)
     notifier = Notifier(os.environ)
     reloads = Reloads(server, load, notifier)
     loop.add_signal_handler(signal.SIGHUP, reloads.ask)
@@ -111,15 +123,15 @@ async def _run(
     handed = take_listener(os.environ)
     host, port = await server.start([] if handed is None else [handed])
     spare_the_collector()
-    control = await _control(config, reloads)
+    control_socket = await control(config, reloads)
     print(f"ready host={host} port={port}", flush=True)
     notifier.ready()
     notifier.watch()
     await asked.wait()
     notifier.stopping()
     reloads.stop()
-    if control is not None:
-        control.close()
+    if control_socket is not None:
+        control_socket.close()
     await _end(server, urged)
     if admin is not None:
         # Until here it says that the process drains.
@@ -127,7 +139,7 @@ async def _run(
     notifier.close()
 
 
-async def _control(config: Config, reloads: Reloads) -> ControlSocket | None:
+async def control(config: Config, reloads: Reloads) -> ControlSocket | None:
     """The control socket, listening, where the configuration names one."""
     if config.control is None:
         return None
@@ -135,16 +147,28 @@ async def _control(config: Config, reloads: Reloads) -> ControlSocket | None:
     async def reload() -> dict[str, object]:
         return (await reloads.reload())._asdict()
 
-    control = ControlSocket(config.control, {"reload": reload})
-    await control.start()
-    return control
+    made = ControlSocket(config.control, {"reload": reload})
+    await made.start()
+    return made
+
+
+def endings(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Event, asyncio.Event]:
+    """What is set by the first signal that asks for the end, and by the second."""
+    asked, urged = asyncio.Event(), asyncio.Event()
+
+    def end() -> None:
+        (urged if asked.is_set() else asked).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    return asked, urged
 
 
 def _nothing_to_reopen() -> None:
     log.warning("no audit file to reopen")
 
 
-def _heed(audit: Audit, server: Server) -> None:
+def heed(audit: Audit, server: Server) -> None:
     """Have statements wait while the audit takes none, where the operator wants it so."""
     loop = asyncio.get_running_loop()
 
@@ -176,7 +200,7 @@ async def _end(server: Server, urged: asyncio.Event) -> None:
         draining.result()
 
 
-def _event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+def event_loop() -> Callable[[], asyncio.AbstractEventLoop]:
     """uvloop where it is installed: it costs a third less time a message."""
     try:
         import uvloop  # noqa: PLC0415 - optional

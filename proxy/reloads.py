@@ -227,4 +227,5 @@ def _fixed(config: Config) -> tuple[object, ...]:
         config.admin,
         config.audit,
         config.control,
+        config.workers,
     )

@@ -30,7 +30,7 @@ from proxy.cancel import CancelRegistry
 from proxy.catalogs import CatalogLogin, Catalogs, WatchedCatalog
 from proxy.config import Config
 from proxy.conversation import Identity
-from proxy.credentials import NAMES_SECRET
+from proxy.credentials import NAMES
 from proxy.handshake import Proven, RefusedError
 from proxy.judges import Judges
 from proxy.ledgers import LedgerStore, ledger_of
@@ -369,7 +369,7 @@ class Server:
                 raise RefusedError("sorry, too many clients already", "53300")
         async with self._logins.attempt(stream.source, first.parameters.get("user", "")):
             async with asyncio.timeout_at(deadline):
-                proven = await handshake.authenticate(stream, first, config, NAMES_SECRET, terms.tls)
+                proven = await handshake.authenticate(stream, first, config, NAMES.secret, terms.tls)
             self._refuse_while_suspended()
             if not await self._peers.take_place(proven.user, connections_of(proven.agent, config)):
                 raise RefusedError(f'too many connections for role "{proven.user}"', "53300")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from proxy.commands.terminal import Exit, Subcommands, UsageError, command
 from proxy.config_reading import load_config
-from proxy.process import serve
+from proxy.logs import Logs
+from proxy.process import CrewError, serve
 
 
 def register(commands: Subcommands) -> None:
@@ -37,7 +38,10 @@ def _serve(options: argparse.Namespace) -> Exit:
     SIGTERM drains, a second SIGTERM stops at once.
     """
     try:
-        serve(lambda: load_config(options.config), watch=options.watch)
+        logs = Logs(as_json=options.log_format == "json", least=options.log_level)
+        serve(lambda: load_config(options.config), logs, watch=options.watch)
+    except CrewError as error:
+        raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"The proxy cannot start: {error.strerror or error}.") from error
     return Exit.DONE

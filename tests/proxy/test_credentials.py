@@ -114,4 +114,4 @@ def test_nothing_shows_the_password(path: Path) -> None:
 def test_an_agents_salt_is_made_as_that_of_a_name_that_is_none(path: Path) -> None:
     """A name that becomes an agent, or ceases to be one, shows no other salt."""
     known = VerifierFile(PasswordFile(path), "bot").verifier()
-    assert known.salt == scram.mock_verifier("bot", credentials.NAMES_SECRET).salt
+    assert known.salt == scram.mock_verifier("bot", credentials.NAMES.secret).salt
