@@ -104,8 +104,8 @@ def unshared_repairs(config: Config, workers: int) -> str | None:
     for policy in config.policies:
         if policy.counts_repairs and policy.repair.scope is not RepairScope.CONNECTION:
             return (
-                f"policy {policy.name} counts repairs over connections, and each worker would by itself: "
-                "keep them in ledger: {store: sqlite:PATH} or redis://HOST:PORT/NUMBER, or say "
+                f"policy {policy.name} counts repairs over connections, which workers cannot keep in memory: "
+                "name a ledger, store: sqlite:PATH or redis://HOST:PORT/NUMBER, or the policy "
                 "repair: {scope: connection}"
             )
     return None

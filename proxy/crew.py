@@ -408,11 +408,12 @@ async def _committed(channel: Channel) -> bool:
 
 
 async def _ended(process: asyncio.subprocess.Process, channel: Channel) -> int:
-    """The exit code, once it has ended. One that says nothing any more has ``_CLOSING_S`` for that."""
+    """The exit code, once it has ended and been heard to its last word. One that says nothing any more has
+    ``_CLOSING_S`` to end."""
     ended, gone = asyncio.ensure_future(process.wait()), asyncio.ensure_future(channel.gone.wait())
     await asyncio.wait({ended, gone}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({ended, gone}, timeout=_CLOSING_S)
     gone.cancel()
-    await asyncio.wait({ended}, timeout=_CLOSING_S)
     if not ended.done():
         process.kill()
     return await ended

@@ -50,7 +50,7 @@ functions: {allow: [builtin-safe, pg_catalog.pg_sleep, pg_catalog.pg_backend_pid
 _WORKERS: Final = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _WORKER: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
 _PORTS: Final = range(15432, 32768)[_WORKER::_WORKERS]
-_START_S: Final = 20.0
+_START_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
