@@ -47,6 +47,11 @@ def proxy(postgres18: Server, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("workers")
     with postgres18.database() as database, running(database, folder) as proxy:
         yield proxy
+        workers = children(proxy.process.pid)
+        proxy.process.send_signal(signal.SIGTERM)
+        assert proxy.process.wait(20) == 0
+        assert gone(workers)
+        assert {each["worker"] for each in proxy.logged("audit closed")} == {1, 2}
 
 
 @contextlib.contextmanager
@@ -85,6 +90,10 @@ def connect(proxy: RunningProxy, user: str = "reader", **more: Any) -> Connectio
 
 def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 def worker_of(proxy: RunningProxy, descriptor: int) -> int:
@@ -338,10 +347,7 @@ def answer(raw: socket.socket) -> bytes:
 # --- beginnings and ends ---
 
 
-def gone(pids: list[int]) -> bool:
-    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
-
-
+@pytest.mark.slow
 def test_a_successor_begins_before_the_old_one_ends_and_nobody_is_refused(
     shop18: Database, tmp_path: Path
 ) -> None:
