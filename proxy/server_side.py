@@ -17,6 +17,7 @@ from proxy.exchange import Exchange
 from proxy.limits import RunLimits
 from proxy.phase import Phase
 from proxy.replies import Counted, Reply
+from proxy.ruling import Ruling
 from proxy.wire import backend as wire
 from proxy.wire.frames import COPY_DATA, DATA_ROW
 from proxy.writes import HeldWrite
@@ -200,12 +201,24 @@ class ServerSide:
         judged, at_bind = head.kind is not Owed.PARSE, head.kind is Owed.BIND
         if entry is not None:
             return self._c.repairs.failed(ruling, entry, fields, judged=judged, at_bind=at_bind), entry
-        entry = self._c.entry(ruling, "extended")
+        entry = self._entry_of_its_execute(ruling) or self._c.entry(ruling, "extended")
         entry.answers(head.repair)
         entry.sqlstate = fields.get("sqlstate")
         turns_left = self._c.repairs.failed(ruling, entry, fields, judged=judged, at_bind=at_bind)
         self._c.record(entry)
         return turns_left, entry
+
+    def _entry_of_its_execute(self, ruling: Ruling) -> AuditEntry | None:
+        """What the audit has of a statement whose Parse or Bind has failed, where its Execute stands behind:
+        the server reads past that, and it is no other statement."""
+        for reply in self._c.replies.queue:
+            if reply.kind is Owed.SYNC:
+                break
+            if reply.kind is Owed.EXECUTE and reply.ruling is ruling:
+                entry = reply.entry if reply.write is None else reply.write.entry
+                reply.entry = None
+                return entry
+        return None
 
     def _skip_to_sync(self, failed: Reply) -> None:
         """The server reads past everything until Sync: names it would have changed are put back."""

@@ -155,7 +155,8 @@ class HeldWrite:
         self._c.waiting = None
         self._c.written = None
         if not failed:
-            self._c.record_unknown(self.entry)
+            if not self.entry.outcome_known:
+                self._c.record_unknown(self.entry)
             return
         self._c.record(self.entry)
         if self._simple:

@@ -239,9 +239,6 @@ def test_a_fatal_error_may_come_at_any_place(name: str) -> None:
 JUDGED = {
     **dict.fromkeys(PLACES, 1),
     "query behind one": 2,
-    # A Parse that fails has a line of its own, beside that of the Execute which is read past.
-    "sync behind a failure": 2,
-    "pipeline read past": 2,
     **{name: 0 for name in PLACES if name.startswith(("nothing", "close", "describe"))},
     **dict.fromkeys(("bind of nothing", "execute of nothing"), 0),
 }
@@ -259,6 +256,41 @@ def test_whatever_was_judged_has_its_line_where_the_connection_is_lost(name: str
     entries = [effect.entry for effect in effects if isinstance(effect, Record)]
     assert len(entries) == len({entry.id for entry in entries}) == JUDGED[name]
     assert not subject.busy and not subject.held
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["at once", "one by one"])
+@pytest.mark.parametrize("said", [error("42P01"), PARSED + error("22P02")], ids=["at Parse", "at Bind"])
+def test_a_statement_that_fails_before_its_execute_has_one_line(said: bytes, split: bool) -> None:
+    subject = session()
+    effects: list[Effect] = []
+    if split:
+        effects += subject.from_frontend(parse("a") + bind()) + subject.from_backend(said)
+        effects += subject.from_frontend(execute() + SYNC) + subject.from_backend(ready())
+    else:
+        effects += subject.from_frontend(RUN + SYNC) + subject.from_backend(said + ready())
+    (line,) = [effect.entry for effect in effects if isinstance(effect, Record)]
+    assert (line.id, line.decision.query.sql, line.outcome_known) == ("c1-1", "a", True)
+    assert line.sqlstate == ("42P01" if said == error("42P01") else "22P02")
+    assert not subject.closed
+
+
+def test_what_stands_behind_a_failure_in_its_pipeline_has_a_line_of_its_own() -> None:
+    subject = session()
+    subject.from_frontend(RUN + parse("b") + bind() + execute() + SYNC)
+    effects = subject.from_backend(PARSED + error("22P02") + ready())
+    lines = [effect.entry for effect in effects if isinstance(effect, Record)]
+    assert [(line.decision.query.sql, line.sqlstate, line.outcome_known) for line in lines] == [
+        ("a", "22P02", True),
+        ("b", None, False),
+    ]
+
+
+def test_a_held_write_whose_bind_fails_has_one_line() -> None:
+    subject = limited(HELD, b"", "").start()
+    effects = subject.from_frontend(parse(HELD) + bind() + execute() + SYNC)
+    effects += subject.from_backend(PARSED + error("22P02") + ready())
+    (line,) = [effect.entry for effect in effects if isinstance(effect, Record)]
+    assert (line.sqlstate, line.outcome_known) == ("22P02", True)
 
 
 def test_every_place_of_the_table_is_one_that_is_tested() -> None:
