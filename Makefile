@@ -13,7 +13,7 @@ LINTERS := build/linters
 COMPILED_TESTS := $(addprefix tests/proxy/test_,session.py session_catalog.py session_limits.py session_machine.py \
   prepared.py rulings.py audit.py watchdog.py) tests/e2e/test_transparency.py
 
-.PHONY: demo test test-compiled test-slow peers bench bench-quick bench-compiled lint lint-docker clean
+.PHONY: demo test test-compiled test-slow peers soak fuzz bench bench-quick bench-compiled lint lint-docker clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/pgturnstile demo $(ARGS)
@@ -42,6 +42,14 @@ test-slow: $(VENV)/.test
 # The test suites of others, straight at PostgreSQL and through the proxy: what they need is obtained and built.
 peers: $(VENV)/.test
 	@$(BIN)/python -m tests.peers $(ARGS)
+
+# Agents at work for hours while servers, lines and clients fail, and the books balanced at the end.
+soak: $(VENV)/.test
+	@$(BIN)/python -m tests.soak $(ARGS)
+
+# What parses bytes, on bytes that were bred to break it; a finding's input stays in build/fuzz.
+fuzz: $(VENV)/.fuzz
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 # Linux, with PgBouncer and PostgreSQL's pgbench installed; bench/README.md.
 bench: $(VENV)/.bench
@@ -76,7 +84,7 @@ clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.demo $(VENV)/.test $(VENV)/.bench: $(VENV)/.%: $(VENV)/.made pyproject.toml
+$(VENV)/.demo $(VENV)/.test $(VENV)/.bench $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.made pyproject.toml
 	@$(PIP) -e '.[$*]'
 	@touch $@
 

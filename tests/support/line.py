@@ -89,7 +89,7 @@ class Line:
                         _reset(server)
                 elif proxy not in self._silent:
                     server.sendall(data)
-        _end(proxy, server)
+        _close(proxy, server)
 
     def _answer(self, proxy: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ class Line:
                     self.reached.wait()
                     return
                 proxy.sendall(server.recv(65_536))
-        _end(proxy, server)
+        _close(proxy, server)
 
 
 def _until_answered(proxy: socket.socket, server: socket.socket, data: bytes) -> None:
@@ -111,14 +111,15 @@ def _until_answered(proxy: socket.socket, server: socket.socket, data: bytes) ->
 def _reset(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    _end(sock)
-    sock.close()
+    _close(sock)
 
 
-def _end(*sockets: socket.socket) -> None:
+def _close(*sockets: socket.socket) -> None:
     for sock in sockets:
+        # Whoever waits in another thread wakes up.
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
+        sock.close()
 
 
 @contextlib.contextmanager
