@@ -9,9 +9,11 @@ in part. Lines, their queue and their links are ``audit``'s and ``audit_chain``'
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -21,6 +23,10 @@ import structlog
 from proxy.audit_chain import last_digest
 
 _PIECE: Final = 65_536
+_LOCKED_S: Final = 5.0
+"""How long another process may have the file to itself: a write takes it no longer."""
+_LOOK_S: Final = 0.001
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 
 log = structlog.get_logger("pgturnstile.audit")
 
@@ -42,12 +48,30 @@ class AppendFile:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """No other process writes meanwhile. Waits for one that does, no longer than a write."""
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        """No other process writes meanwhile. Raises OSError where one keeps the file to itself."""
+        locked = self._lock()
         try:
             yield
         finally:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            if locked:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _lock(self) -> bool:
+        """False on a file system that has no locks."""
+        deadline = time.monotonic() + _LOCKED_S
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise OSError(error.errno, "another process keeps it locked") from None
+                time.sleep(_LOOK_S)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+                return False
+            else:
+                return True
 
     def append(self, data: bytes) -> bytes:
         """Write, ``alone``, and return what was not written: nothing, or the rest for a pipe that failed.

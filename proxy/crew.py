@@ -158,13 +158,18 @@ class Crew:
             ready = await self._prepared(config)
             self.config, self.endpoint = config, endpoint
             self._counts.attempts.allow(most_connections(config))
+            took = {
+                channel
+                for channel, done in zip(ready, await asyncio.gather(*map(_committed, ready)), strict=True)
+                if done
+            }
             for post in self._posts:
-                if post.channel is None or post.channel not in ready or not await _committed(post.channel):
+                if post.channel in took:
+                    post.config = config
+                elif post.config is not None and post.config is not config:
                     # It was started meanwhile, by what is the old configuration now, or does not answer.
                     post.replaced = True
                     post.kill()
-                else:
-                    post.config = config
 
     async def _prepared(self, config: Config) -> list[Channel]:
         """The workers that need only be told to serve by ``config``. Raises NotTakenError where one can't."""
@@ -282,15 +287,15 @@ class Crew:
         pauses = Pauses()
         while not self._ending.is_set():
             served_s, code = await self._fill(post)
-            if not post.address.done():
-                post.address.set_exception(CrewError(f"Worker {post.number} ended with exit code {code}."))
-                return
             if self._ending.is_set():
                 if code:
-                    self._failed.append(f"Worker {post.number} ended with exit code {code}.")
+                    self._failed.append(_ended_with(post, code))
                 return
             if post.replaced:
                 continue
+            if not post.address.done():
+                post.address.set_exception(CrewError(_ended_with(post, code)))
+                return
             pause_s = pauses.after(served_s)
             self.restarts += 1
             log.error("worker died", worker=post.number, exit=code, served_s=served_s, again_in_s=pause_s)
@@ -320,11 +325,14 @@ class Crew:
             channel.close()
         except OSError as error:
             log.error("worker not started", worker=post.number, error=error.strerror or str(error))
+        except Exception:
+            log.exception("worker not started", worker=post.number)
         finally:
+            post.kill()
             self._counts.forget(post.number)
             if post.figures is not None:
                 self.departed.add(post.figures.meters)
-            post.serving, post.figures, post.channel = False, None, None
+            post.serving, post.figures, post.channel, post.config = False, None, None, None
         return (0.0 if began is None else round(loop.time() - began, 1)), code
 
     async def _launch(
@@ -395,6 +403,12 @@ class Crew:
                 with contextlib.suppress(GoneError):
                     await post.channel.ask("cancel", pid, secret)
         return True
+
+
+def _ended_with(post: Post, code: int | None) -> str:
+    if code is None:
+        return f"Worker {post.number} could not be started; the log has the reason."
+    return f"Worker {post.number} ended with exit code {code}."
 
 
 async def _committed(channel: Channel) -> bool:

@@ -26,7 +26,7 @@ class Address:
         self._found = [
             (family, number, where)
             for family, _, number, _, where in socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
             if family in (socket.AF_INET, socket.AF_INET6)
         ]

@@ -108,7 +108,7 @@ async def _run(
     server = Server(config, audit) if overview is None else Server(config, overview.sink, overview.meters)
     loop = asyncio.get_running_loop()
     # Without a handler the signal would end a process that keeps no audit.
-    loop.add_signal_handler(signal.SIGUSR1, audit.reopen if audit is not None else _nothing_to_reopen)
+    loop.add_signal_handler(signal.SIGUSR1, audit.reopen if audit is not None else nothing_to_reopen)
     if audit is not None:
         heed(audit, server)
     asked, urged = endings(loop)
@@ -164,7 +164,7 @@ def endings(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Event, asyncio.Eve
     return asked, urged
 
 
-def _nothing_to_reopen() -> None:
+def nothing_to_reopen() -> None:
     log.warning("no audit file to reopen")
 
 

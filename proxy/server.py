@@ -289,12 +289,13 @@ class Server:
                     log.debug("lineages not swept", reason=str(error))
 
     async def _let_in_who_waits(self) -> None:
-        """Accept what the kernel has accepted for us already: it would be cut off with the listener."""
+        """Accept what the kernel has accepted for this process alone: it would be cut off with the listener.
+        What waits in a socket that others have as well is theirs."""
         loop = asyncio.get_running_loop()
         for each in self._listening:
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    accepted, _ = each.accept()
+            with contextlib.suppress(OSError):
+                for _ in range(BACKLOG if each.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT) else 0):
+                    accepted, _address = each.accept()
                     await loop.connect_accepted_socket(lambda: _Accepted(self._accept), accepted)
 
     def _stop_listening(self) -> None:

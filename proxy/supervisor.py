@@ -48,12 +48,15 @@ async def _run(config: Config, load: Callable[[], Config], logs: Logs, *, watch:
     bind = Address(listen.host, listen.port).bind if listening is None else handed(listening)
     crew = Crew(config, logs, bind)
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGUSR1, crew.reopen)
+    loop.add_signal_handler(
+        signal.SIGUSR1, process.nothing_to_reopen if config.audit is None else crew.reopen
+    )
     notifier = Notifier(os.environ)
     reloads = Reloads(crew, load, notifier)
     loop.add_signal_handler(signal.SIGHUP, reloads.ask)
     asked, urged = process.endings(loop)
     async with contextlib.AsyncExitStack() as ending:
+        ending.push_async_callback(_leave_nobody, crew)
         if config.admin is not None:
             # Imported where it is asked for, as in ``process``.
             from proxy.totals import admin_port  # noqa: PLC0415 - as said above
@@ -83,6 +86,16 @@ async def _run(config: Config, load: Callable[[], Config], logs: Logs, *, watch:
             control.close()
         await _end(crew, urged)
         notifier.close()
+
+
+async def _leave_nobody(crew: Crew) -> None:
+    """Whatever went wrong, no worker is left."""
+    if crew.pids:
+        crew.stop()
+        with contextlib.suppress(process.CrewError):
+            if not await crew.wait(_LAST_S):
+                crew.kill()
+                await crew.wait(_LAST_S)
 
 
 async def _end(crew: Crew, urged: asyncio.Event) -> None:

@@ -22,6 +22,7 @@ from policy.lifting import Lifted
 from policy.model import Halt, RepairTerms, RuleLevel, StatementClass, Violation
 from policy.parse import parse
 from proxy import audit as audit_module
+from proxy import audit_file
 from proxy.audit import Audit, AuditError
 from proxy.audit_chain import verify
 from proxy.audit_file import AppendFile
@@ -528,6 +529,36 @@ def test_a_line_that_a_killed_writer_left_half_is_ended_by_the_next(tmp_path: Pa
         audit.record(entry_of(allow(), "1"), WHO)
     whole, torn, next_ = path.read_text().splitlines()
     assert (json.loads(whole)["id"], torn, json.loads(next_)["id"]) == ("0", '{"id":"ha', "1")
+
+
+def test_a_file_that_somebody_keeps_locked_is_a_disk_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_file, "_LOCKED_S", 0.02)
+    monkeypatch.setattr(audit_module, "_RETRY_S", 0.01)
+    path = tmp_path / "audit.jsonl"
+    told: list[str | None] = []
+    with Audit(AuditSettings(path)) as audit:
+        audit.on_failure = told.append
+        with AppendFile(path).alone():
+            audit.record(entry_of(allow()), WHO)
+            wait_for(lambda: told == ["another process keeps it locked"])
+        assert audit.flush(10)
+    assert told == ["another process keeps it locked", None]
+    assert [line["id"] for line in lines_of(path)] == ["01E"]
+
+
+def test_a_file_system_without_locks_still_takes_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("proxy.audit_file.fcntl.flock", no_locks)
+    path = tmp_path / "audit.jsonl"
+    with Audit(AuditSettings(path)) as audit:
+        audit.record(entry_of(allow()), WHO)
+    assert [line["id"] for line in lines_of(path)] == ["01E"]
 
 
 def test_a_torn_last_line_is_in_the_chain_of_what_follows(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from policy.model import ClassRow, Policy, RepairRules, RepairScope, StatementClass, Verdict
 from proxy import crew as crew_module
+from proxy import server as server_module
 from proxy.agents import AgentConfig, Login, TrustLoopback
 from proxy.channel import Channel, GoneError, OtherEndError, dumped
 from proxy.config import Backend, Config, Listen, ServerLimits
@@ -30,7 +31,9 @@ from proxy.logs import Logs
 from proxy.meters import Meters
 from proxy.process import CrewError
 from proxy.reloads import NotTakenError
+from proxy.server import Server
 from proxy.totals import counted, facts_of, gauges_of
+from proxy.wire import startup
 from proxy.worker import AskedPeers, Figures
 from tests.support.certificates import Certificates
 
@@ -501,6 +504,38 @@ def test_a_socket_that_was_handed_over_is_everybodys(sockets: list[socket.socket
     assert len({each.getsockname() for each in sockets}) == 1
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_who_has_connected_is_not_cut_off_by_the_end(
+    monkeypatch: pytest.MonkeyPatch, sockets: list[socket.socket], own: bool
+) -> None:
+    """It is let in where nobody else would be, and left where others listen at the same socket."""
+    monkeypatch.setattr(server_module, "_SHAKING_S", 0.1)
+    if own:
+        sockets += Address("127.0.0.1", 0).bind()
+    else:
+        sockets.append(socket.create_server(("127.0.0.1", 0)))
+    sockets.append(sockets[0].dup())
+
+    async def script() -> None:
+        server = Server(config())
+        _, port = await server.start(sockets[1:])
+        # The loop does not turn meanwhile: the kernel alone has accepted it.
+        sockets.append(socket.create_connection(("127.0.0.1", port)))
+        sockets[-1].sendall(startup.encode_ssl_request())
+        await server.hand_over(5)
+
+    run(script)
+    sockets[-1].settimeout(10)
+    if own:
+        # The handshake has begun, and is told that it goes no further.
+        assert sockets[-1].recv(1) == b"N"
+        assert b"C57P03\0" in sockets[-1].recv(1000)
+    else:
+        accepted, _ = sockets[0].accept()
+        sockets.append(accepted)
+        assert accepted.recv(8) == startup.encode_ssl_request()
+
+
 TELL: Final = """
 import pickle, socket, struct, sys
 end = socket.socket(fileno=int(sys.argv[1]))
@@ -571,6 +606,28 @@ def test_a_worker_that_dies_has_a_successor_and_one_that_serves_is_left_alone(
         assert crew.pids == []
 
     manned(monkeypatch, SERVES + UNTIL_TOLD, use)
+
+
+def test_a_worker_that_was_started_by_an_old_configuration_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A reload that came while it was starting: it is no death, and not waited with."""
+
+    async def use(crew: Crew) -> None:
+        starting = asyncio.ensure_future(crew.start())
+        while crew.posts[0].config is None or not (tmp_path / "begun").exists():
+            await asyncio.sleep(0.01)
+        [old] = crew.pids
+        after = config(connections=7, workers=1)
+        await crew.take(after)
+        await starting
+        assert old not in crew.pids
+        assert (crew.posts[0].config is after, crew.restarts) == (True, 0)
+
+    # The first one never comes to serve.
+    begun = f"import os, time\nfirst = not os.path.exists({str(tmp_path / 'begun')!r})\n"
+    waits = f"open({str(tmp_path / 'begun')!r}, 'w').close()\nif first: time.sleep(60)\n"
+    manned(monkeypatch, begun + waits + SERVES + UNTIL_TOLD, use, workers=1)
 
 
 def test_a_worker_that_does_not_end_in_good_order_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
