@@ -35,7 +35,9 @@ from policy.catalog_names import CatalogNames
 from policy.catalog_values import Function
 from policy.expressions import PLACES
 from policy.facts import CallKind, Facts, FunctionRef, QueryString, RelationRef, TypeRef
-from policy.filtered_values import SPECIAL, Values, is_select
+from policy.filtered_calls import SPECIAL
+from policy.filtered_pieces import is_select
+from policy.filtered_values import Values
 from policy.model import Catalogs, Mode, Policy, Violation
 from policy.names import Names, QualifiedName
 from policy.parse import tokens, trees

@@ -64,6 +64,11 @@ class Edits:
         """The character, from 1, that the byte ``at`` begins."""
         return at + 1 if self._ascii else len(self._data[:at].decode(errors="replace")) + 1
 
+    def position_of(self, fields: Mapping[str, Any]) -> int | None:
+        """The same of a node's fields; None where the parser gives it no place."""
+        at = fields.get("location", -1)
+        return self.position(at) if at >= 0 else None
+
     def replace(
         self, start: int, end: int, text: str, sketch: str | None = None, priced: str | None = None
     ) -> None:
