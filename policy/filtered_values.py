@@ -3,7 +3,8 @@ reads expressions.
 
 Owns which expressions those are, but for calls (``filtered_calls``), where each of them goes, and what takes
 its place. A value of ``regclass`` and its like is wanted as a name (it is a column of the result, or cast to
-text at once), as a number (it is compared), or as a text: everywhere else. Knows no FROM clause (``filtered``).
+text at once), as a number (it is compared), or as a text: everywhere else. Knows no FROM clause, which is
+``filtered``'s.
 """
 
 from __future__ import annotations

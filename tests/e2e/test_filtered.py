@@ -254,7 +254,7 @@ LOOK_UPS = (
     "SELECT schemaname, relname FROM pg_statio_user_sequences ORDER BY 1, 2",
     "SELECT c.relname, s.idx_scan IS NULL FROM pg_class c LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid "
     "WHERE c.relkind IN ('r', 'p', 'v') AND c.relnamespace = 'public'::regnamespace ORDER BY 1",
-    "SELECT relname, pg_stat_get_live_tuples(c.oid) IS NULL, pg_stat_get_numscans(oid) FROM pg_class c"
+    "SELECT relname, pg_stat_get_live_tuples(c.oid) IS NULL, pg_stat_get_numscans(oid) >= 0 FROM pg_class c"
     " WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY 1",
     "SELECT name FROM pg_available_extensions() WHERE name = 'plpgsql'",
     # A comment on whatever object it is.
