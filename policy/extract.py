@@ -104,6 +104,7 @@ def _freeze(walk: Walk, sql: str, start: int, node: str, not_understood: NotUnde
         explain_analyze=walk.analyze,
         parameters=walk.parameters,
         creates_temp=walk.creates_temp,
+        locks_as_reading=walk.locks_as_reading,
         makes_json=walk.makes_json,
         not_understood=not_understood,
         depth=walk.deepest,

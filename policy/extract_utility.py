@@ -29,6 +29,8 @@ from policy.model import StatementClass
 
 CURSOR_OPT_HOLD: Final = 0x0020
 """nodes/parsenodes.h"""
+_ACCESS_SHARE_LOCK: Final = 1
+"""storage/lockdefs.h"""
 
 # EXPLAIN, PREPARE, cursors
 
@@ -375,6 +377,7 @@ def _copy_option(element: Fields) -> tuple[str, str]:
 
 def _lock(walk: Walk, fields: Fields) -> None:
     walk.add_class(StatementClass.LOCK)
+    walk.locks_as_reading = fields["mode"] == _ACCESS_SHARE_LOCK
     for item in fields["relations"]:
         walk.relation(item["RangeVar"], Use.LOCK)
     walk.rest("LockStmt", fields, _RELATIONS)

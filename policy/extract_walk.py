@@ -209,6 +209,7 @@ class Walk:
         self.analyze = False
         self.explains = False
         self.creates_temp = False
+        self.locks_as_reading = False
         self.makes_json = False
         self.parameters = 0
         self.depth = 0

@@ -492,6 +492,8 @@ class Facts:
     """The highest $n."""
     creates_temp: bool = False
     """SELECT INTO TEMP, CREATE TEMP …"""
+    locks_as_reading: bool = False
+    """LOCK TABLE … IN ACCESS SHARE MODE, which takes the lock that SELECT does."""
     makes_json: bool = False
     """JSON_OBJECT, JSON_ARRAY, JSON_SCALAR and their aggregates, which may call a cast to json unseen."""
     not_understood: NotUnderstood | None = None

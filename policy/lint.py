@@ -142,7 +142,7 @@ def _classes(policy: Policy) -> Iterator[_Odd]:
         path = f"statements.{cls}"
         if row.decide is not Verdict.ALLOW:
             continue
-        if policy.access is Access.READ_ONLY and cls in WRITES:
+        if policy.access is Access.READ_ONLY and cls in WRITES - {StatementClass.LOCK}:
             yield _Odd(
                 path, "is allowed here and refused by access: read_only; say access: read_write to mean it"
             )

@@ -62,7 +62,8 @@ WRITES = frozenset(
         StatementClass.REPLICATION,
     }
 )
-"""Classes that a ``read_only`` policy never lets through, whatever its rows say."""
+"""Classes that a ``read_only`` policy never lets through, whatever its rows say; but of LOCK, what reading
+takes as well (``Facts.locks_as_reading``)."""
 
 
 class Mode(StrEnum):

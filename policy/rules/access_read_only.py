@@ -1,9 +1,10 @@
 """access-read-only: a write, or a way to writing, under ``access: read_only``.
 
 What it refuses
-    Under ``access: read_only``: every class that writes or locks, whatever ``statements:`` says; READ WRITE
-    in BEGIN, START TRANSACTION, SET TRANSACTION and SET SESSION CHARACTERISTICS; ``transaction_read_only``
-    and ``default_transaction_read_only`` set to anything but ``on``.
+    Under ``access: read_only``: every class that writes or locks, whatever ``statements:`` says (but for LOCK
+    in ACCESS SHARE mode, in which SELECT itself locks); READ WRITE in BEGIN, START TRANSACTION, SET
+    TRANSACTION and SET SESSION CHARACTERISTICS; ``transaction_read_only`` and
+    ``default_transaction_read_only`` set to anything but ``on``.
 Why
     The backend session of such an agent is pinned read-only; nothing may take the pin out.
 Refused
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.facts import Facts, SettingHow, TransactionKind
-from policy.model import DANGER, WRITES, Access, Halt, Policy, RuleLevel, Violation
+from policy.model import DANGER, WRITES, Access, Halt, Policy, RuleLevel, StatementClass, Violation
 from policy.names import Names
 from policy.settings import judge_read_only
 
@@ -39,7 +40,8 @@ _SPELLING = {
 def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:  # noqa: ARG001 - a rule's seam
     if policy.access is not Access.READ_ONLY:
         return
-    for statement_class in sorted(facts.classes & WRITES, key=DANGER.__getitem__, reverse=True):
+    writes = facts.classes & WRITES - ({StatementClass.LOCK} if facts.locks_as_reading else set())
+    for statement_class in sorted(writes, key=DANGER.__getitem__, reverse=True):
         yield Violation(
             rule=NAME,
             message=f"Policy {policy.name} is read-only and {statement_class} statements write or lock",

@@ -24,7 +24,7 @@ DUMPER = """
 version: 1
 name: dumper
 mode: enforce
-access: read_write
+access: read_only
 statements: {select: allow, set: allow, transaction: allow, prepare: allow, lock: allow, copy_out: allow}
 relations: {allow: ["public.*"], catalogs: on}
 functions: {allow: [builtin-safe, "pg_catalog.*"]}

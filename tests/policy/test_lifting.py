@@ -6,7 +6,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from policy.cost import asked_like, question
@@ -170,6 +170,7 @@ def redrawn(sql: str, places: tuple[tuple[int, int], ...], seed: int) -> str:
     )
 
 
+@settings(deadline=None)
 @given(SELECTS, st.integers(0, 1 << 30))
 @example("SELECT total FROM orders o WHERE id = 10 AND 7 <total", 3)
 @example("SELECT total FROM orders o WHERE id = 999999999 LIMIT 100000000", 5)

@@ -17,12 +17,23 @@ READS_BUT_ALLOWS_WRITES = policy_of(
         ("UPDATE orders SET total = 0 WHERE id = 1", "update statements write or lock"),
         ("SELECT id FROM orders FOR SHARE", "lock statements write or lock"),
         ("LOCK TABLE orders", "lock statements write or lock"),
+        ("LOCK TABLE orders IN ROW SHARE MODE", "lock statements write or lock"),
+        ("LOCK TABLE orders IN ROW EXCLUSIVE MODE NOWAIT", "lock statements write or lock"),
     ],
 )
 def test_a_row_that_allows_a_write_does_not_undo_read_only(sql: str, says: str) -> None:
     (found,) = violations(sql, READS_BUT_ALLOWS_WRITES, RULE)
     assert found.message == f"Policy reader is read-only and {says}"
     assert found.halt is Halt.CLASS_NOT_REPAIRABLE
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["LOCK TABLE orders IN ACCESS SHARE MODE", "LOCK ONLY orders, customers IN ACCESS SHARE MODE NOWAIT"],
+)
+def test_the_lock_that_reading_takes_may_be_taken_where_its_row_allows_it(sql: str) -> None:
+    passes(sql, READS_BUT_ALLOWS_WRITES)
+    assert violations(sql, policy_of(), "class-not-allowed")
 
 
 @pytest.mark.parametrize(
