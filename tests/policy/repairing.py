@@ -1,6 +1,11 @@
-"""Attempts and findings in one line, for the tests of repairs and of the ledger."""
+"""Attempts and findings in one line, for the tests of repairs and of the ledger.
+
+The last few hundred are kept: most tests of the ledger send the same statements to each kind of store.
+"""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 from policy.model import Halt
 from policy.names import PathNames
@@ -11,10 +16,12 @@ from policy.terms import Parameter
 NAMES = PathNames()
 
 
+@lru_cache(maxsize=1024)
 def made(sql: str, *parameters: Parameter) -> Attempt:
     return attempt(parse(sql), NAMES, parameters)
 
 
+@lru_cache(maxsize=1024)
 def refused(
     sql: str,
     at: str | None = None,
