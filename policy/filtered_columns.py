@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from policy.builtin import PG_CATALOG
 from policy.catalog import Catalog
-from policy.facts import ColumnRef, Facts, Source, SourceKind
-from policy.name_givers import KEYS, REG_COLUMNS
+from policy.facts import ColumnRef, Facts, OperandKind, Source, SourceKind
+from policy.name_givers import KEYS, LOOK_UP_FUNCTIONS, REG_COLUMNS, TYPES
 from policy.names import QualifiedName
 from policy.text_edits import Edits
 
@@ -125,6 +125,22 @@ class CatalogColumns:
             return None
         return CatalogColumn((catalog.name, ref.name), (found[0], found[1].name, id(facts)))
 
+    def derived(self, node: Node) -> str | None:
+        """The type in ``TYPES`` that a plain reference to a column of a sub-select or CTE was written to be
+        of, as far as the text tells: in what is forwarded such a column is a text."""
+        if not isinstance(node, Mapping) or "ColumnRef" not in node:
+            return None
+        facts, ref = self._columns.get(self._edits.position(node["ColumnRef"]["location"]), (None, None))
+        query = None if ref is None or ref.name is None or ref.fields else ref.query
+        while facts is not None and ref is not None and query is not None:
+            qualifier = ref.qualifier[-1] if ref.qualifier else None
+            sources = [s for s in facts.queries[query].sources if qualifier in (None, s.name)]
+            types = {t for s in sources if (t := _written_type(s, str(ref.name), facts)) is not None}
+            if types or (qualifier is not None and sources):
+                return types.pop() if len(types) == 1 else None
+            query = facts.queries[query].parent
+        return None
+
     def _source(self, facts: Facts, ref: ColumnRef) -> tuple[int, Source] | None:
         """The query whose source ``ref`` reads, and that source."""
         qualifier = ref.qualifier[-1] if ref.qualifier else None
@@ -160,3 +176,16 @@ class CatalogColumns:
         """Whether the catalog is known to have the column."""
         relation = None if self._snapshot is None else self._snapshot.relation(PG_CATALOG, catalog)
         return relation is not None and relation.column(column) is not None
+
+
+def _written_type(source: Source, name: str, facts: Facts) -> str | None:
+    """The type in ``TYPES`` of the column ``name`` of a sub-select or CTE."""
+    if source.query is None or source.column_aliases or facts.queries[source.query].arms:
+        return None
+    for output in facts.queries[source.query].outputs:
+        operand = output.operand
+        if output.name == name and operand is not None and operand.schema in (None, PG_CATALOG):
+            types = {OperandKind.TYPED: TYPES, OperandKind.CALL: LOOK_UP_FUNCTIONS}.get(operand.kind, {})
+            of = str(operand.name)
+            return LOOK_UP_FUNCTIONS.get(of) if of in types else None
+    return None

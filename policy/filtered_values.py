@@ -235,7 +235,7 @@ class Values:
             return name if name in TYPES and "arrayBounds" not in node["TypeCast"]["typeName"] else None
         if "FuncCall" in node:
             return LOOK_UP_FUNCTIONS.get(own_name(node["FuncCall"].get("funcname", ())) or "")
-        return "regproc" if self.columns.is_function(node) else None
+        return "regproc" if self.columns.is_function(node) else self.columns.derived(node)
 
     def _read_as(self, node: Node, reg: str) -> Node:
         """A value beside others: a text without a type is looked up as of theirs."""
@@ -313,7 +313,7 @@ class Values:
 
     # Values that are names ----------------------------------------------------------------------------------
 
-    def _column(self, fields: Fields, wanted: Wanted, _label: str) -> Node:
+    def _column(self, fields: Fields, wanted: Wanted, _label: str, *, is_looked_up: bool = False) -> Node:
         parts = [self._host.walk(part) for part in fields["fields"]]
         names = [part.get("String", {}).get("sval") for part in parts]
         at = fields["location"]
@@ -322,6 +322,12 @@ class Values:
             parts = parts[-2:]
             self._edits.replace(at, self._edits.part_of_name(at, len(names) - 2), "")
         told: Node = {"ColumnRef": {"fields": parts}}
+        reg = self.columns.derived({"ColumnRef": fields}) if wanted is Wanted.NUMBER else None
+        if reg is not None and not is_looked_up:
+            at_name = at, self._edits.end_of_name(at)
+            return self.looked_up(
+                {"ColumnRef": fields}, TYPES[reg], at_name, at_name, tail=cast_to(reg, wanted)
+            )
         if wanted is Wanted.NUMBER or not self.columns.is_function({"ColumnRef": fields}):
             return told
         end = self._edits.end_of_name(at)
@@ -461,7 +467,10 @@ class Values:
         number = self._edits.next_sketch()
         first, last = (f"f{number}((", "))") if function else (f"(SELECT {number}, (", "))")
         self._edits.replace(outer[0], inner[0], before, first, priced)
-        value = self.value(node, Wanted.NUMBER)
+        if isinstance(node, Mapping) and "ColumnRef" in node:
+            value = self._column(node["ColumnRef"], Wanted.NUMBER, "", is_looked_up=True)
+        else:
+            value = self.value(node, Wanted.NUMBER)
         self._edits.replace(inner[1], outer[1], behind + tail, last + tail)
         return filled(first, last + tail, value)
 

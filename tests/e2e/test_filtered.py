@@ -273,6 +273,16 @@ LOOK_UPS = (
     " FROM pg_attribute WHERE attrelid = 'staff'::regclass AND attnum > 0",
     "SELECT array_agg(CAST(ARRAY[x, NULL, 0]::oid[] AS regtype[])), NULL::oid[]::regtype[],"
     " ARRAY[]::oid[]::regtype[] FROM (VALUES (16), (25)) AS t(x)",
+    # Names that a sub-select or a CTE gives, read as numbers further out.
+    "WITH t AS (SELECT 'staff'::regclass AS r) SELECT attname FROM pg_attribute, t WHERE attrelid = t.r"
+    " AND attnum > 0",
+    "SELECT relname, k.t FROM pg_class c JOIN (SELECT conrelid::regclass AS t, conname FROM pg_constraint"
+    " WHERE contype = 'p' AND connamespace = 'public'::regnamespace) k ON c.oid = t ORDER BY 1",
+    "SELECT t.r, t.r::oid = 'staff'::regclass, t.r = 'staff'::regclass, pg_relation_size(r) >= 0 FROM"
+    " (SELECT to_regclass('public.staff') AS r) AS t",
+    "SELECT relname FROM pg_class WHERE oid IN (SELECT r FROM (SELECT conrelid::regclass AS r"
+    " FROM pg_constraint WHERE contype = 'f') x WHERE r = 'bills'::regclass)",
+    "SELECT typname FROM pg_type WHERE oid = (SELECT x.y FROM (SELECT 'mood'::regtype AS y) x)",
     # Grouped by a key of a catalog, whose other columns need not be grouped by then.
     "SELECT c.relname, array_agg(a.attname ORDER BY a.attnum) FROM pg_class c JOIN pg_attribute a ON"
     " a.attrelid = c.oid WHERE a.attnum > 0 AND c.relnamespace = 'public'::regnamespace GROUP BY c.oid"
@@ -361,6 +371,9 @@ PROBES = (
     "SELECT obj_description({t}) FROM pg_description d",
     "SELECT (CASE WHEN true THEN {t}::regclass END)::oid::regclass",
     "SELECT ARRAY[{t}::regclass]::oid[]::text",
+    "WITH w AS (SELECT {t}::regclass AS r) SELECT r::oid::regclass, r, r = {t} FROM w",
+    "SELECT (SELECT r FROM (SELECT '{t}' AS r UNION SELECT 5::regclass::text) x LIMIT 1)::oid::regclass",
+    "SELECT x.r::oid::regclass FROM (SELECT 5::regclass AS r) y RIGHT JOIN (SELECT {t} AS r) x ON y.r = x.r",
     "SELECT s.* FROM pg_stat_user_tables s",
     "SELECT * FROM pg_stat_xact_user_tables",
     "SELECT * FROM pg_statio_all_tables",
