@@ -30,7 +30,7 @@ from policy.lineage import (
 )
 from policy.model import Halt, Policy, RepairTerms, StatementClass, Violation
 from policy.names import Names
-from policy.repair import Finding, attempt, finding_of_error, finding_of_rejection
+from policy.repair import Attempt, Finding, attempt, finding_of_error, finding_of_rejection
 from policy.rules.repair_halted import halted, unavailable, unkept
 from policy.sandbox import Tried
 from policy.terms import Parameter
@@ -134,7 +134,7 @@ class Dialogue:
         judged = self.judge(decision, names, now, values)
         if judged.decision is not decision:
             return judged
-        told = self.refused(decision, names, judged.repair, now)
+        told = self.refused(decision, names, judged.repair, now, values=values)
         return Judged(told.decision, judged.repair, told.part)
 
     def consider(
@@ -152,12 +152,14 @@ class Dialogue:
         names: Names,
         repair: Repair | None,
         now: float,
+        *,
+        values: Sequence[Parameter] = (),
         tried: Tried | None = None,
     ) -> Refused:
         """A refusal as it is to be told: it opens a lineage, or spends the turn of the one it answers.
 
         ``repair`` is what its statement was judged to be, also where it was let run and then went too far;
-        ``tried`` what the clone had said of it by then.
+        ``values`` are those bound, ``tried`` is what the clone had said of it by then.
         """
         if not self.kept:
             return Refused(decision)
@@ -167,14 +169,15 @@ class Dialogue:
             watch = watches(self.policy, decision.statement_class, finding)
             if decision.repair.allowed or watch:
                 watch = watch and not decision.repair.allowed
-                part = self._open(decision.query, names, finding, now, watch=watch, tried=tried)
+                first = attempt(decision.query, names, values, finding)
+                part = self._open(first, finding, now, watch=watch, tried=tried)
             if decision.repair.allowed and (part is None or self.ledger.down):
                 violations = (*decision.violations, unkept(self.policy))
                 halt = Halt.REPAIR_BUDGET_EXHAUSTED
                 return Refused(replace(decision, violations=violations, repair=RepairTerms(), halt=halt))
             return Refused(decision, part)
         if repair.turns_left > 0 and decision.repair.allowed:
-            again = _again(decision.query, names, finding)
+            again = Again(attempt(decision.query, names, values, finding), finding)
             self.ledger.settled(repair, Outcome.FAILED, now, again, _brief(tried))
             left = replace(decision.repair, turns_left=repair.turns_left)
             return Refused(replace(decision, repair=left), repair.part)
@@ -192,14 +195,17 @@ class Dialogue:
         repair: Repair | None = None,
         judged: bool = True,
         at_bind: bool = False,
+        timed_out: bool = False,
+        values: Sequence[Parameter] = (),
         tried: Tried | None = None,
     ) -> Failed:
         """PostgreSQL refused the statement of ``decision`` with an ErrorResponse; what that leaves.
 
         ``fields`` are by the names of the wire's decoder (``sqlstate``, ``position``, ``column``). ``repair``
         is what the statement was judged to be, ``judged`` False where nobody has asked: it may be a repair
-        after all. ``at_bind`` as in ``repair.finding_of_error``. ``tried`` is what the clone said of the
-        statement, where it was to be tried.
+        after all. ``at_bind`` as in ``repair.finding_of_error``; ``timed_out`` as in ``lineage.may_open``.
+        ``values`` are those bound: of the same statement with others it tells nothing. ``tried`` is what the
+        clone said of the statement, where it was to be tried.
         """
         sqlstate = fields.get("sqlstate", "")
         statement_class = decision.statement_class
@@ -211,19 +217,20 @@ class Dialogue:
                 return Failed(0, considered.part)
             repair = considered if isinstance(considered, Repair) else None
         finding = None
-        if may_open(self.policy, statement_class, sqlstate):
+        if may_open(self.policy, statement_class, sqlstate, timed_out=timed_out):
             position = int(fields["position"]) if "position" in fields else None
             finding = finding_of_error(
                 sqlstate, decision.query, names, position, column=fields.get("column"), at_bind=at_bind
             )
         if repair is None and finding is not None:
-            part = self._open(decision.query, names, finding, now, tried=tried)
+            first = attempt(decision.query, names, values, finding)
+            part = self._open(first, finding, now, tried=tried)
             kept = part is not None and not self.ledger.down
             return Failed(self.policy.repair.turns if kept else 0, part)
         if repair is None:
             return Failed()
         if finding is not None and repair.turns_left > 0:
-            again = _again(decision.query, names, finding)
+            again = Again(attempt(decision.query, names, values, finding), finding)
             self.ledger.settled(repair, Outcome.FAILED, now, again, _brief(tried))
             return Failed(repair.turns_left, repair.part)
         self.settled(repair, sqlstate, now, tried=tried)
@@ -256,15 +263,13 @@ class Dialogue:
 
     def _open(
         self,
-        query: QueryString,
-        names: Names,
+        first: Attempt,
         finding: Finding,
         now: float,
         *,
         watch: bool = False,
         tried: Tried | None = None,
     ) -> Part | None:
-        first = attempt(query, names, finding=finding)
         opened = self.ledger.open(
             self.scope,
             self.connection,
@@ -278,10 +283,6 @@ class Dialogue:
             name=new_id(),
         )
         return None if opened is None else Part(opened, 0)
-
-
-def _again(query: QueryString, names: Names, finding: Finding) -> Again:
-    return Again(attempt(query, names, finding=finding), finding)
 
 
 def _brief(tried: Tried | None) -> Tried | None:

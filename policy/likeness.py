@@ -91,6 +91,11 @@ def _conditions(forms: Sequence[Level]) -> list[Form]:
     return [condition for condition in every if not _joins(condition)][:MAX_FEATURES]
 
 
+def filters(made: Attempt) -> bool:
+    """Whether a statement picks out rows by what they hold."""
+    return bool(_conditions(made.levels))
+
+
 def _joins(condition: Form) -> bool:
     return condition[0] in ("using", "natural") or (
         condition[0] == "op" and condition[2][:1] == condition[3][:1] == ("col",)

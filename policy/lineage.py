@@ -2,13 +2,15 @@
 
 Owns ``Lineage``, what counts as an answer (``answers``), and what an answer does to the lineage (``weigh``,
 ``after``). A lineage opens at a repairable rejection, or at an engine's error of class 22, 23 or 42 under a
-class whose row has ``repair: once``, and lives for the policy's window. Where lineages are kept is
-``ledger``.
+class whose row has ``repair: once``, or where such a statement ran out of its time, and lives for the
+policy's window. Where lineages are kept is ``ledger``.
 
 On the connection that was refused, the next write on the same target answers, in whatever class; where the
 target itself was at fault, the next write of the same class, whatever its target. On other connections of the
-scope, and for reads everywhere, only a statement answers that is recognisably the same (``likeness``). All
-else passes, costs no turn and is not compared.
+scope, and for reads everywhere, only a statement answers that is recognisably the same (``likeness``); of
+what ran out of its time that holds everywhere, and the very same may be tried again. What was denied or too
+slow is answered by the same statement of another table as well. All else passes, costs no turn and is not
+compared.
 """
 
 from __future__ import annotations
@@ -19,15 +21,28 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from policy.facts import Use
-from policy.likeness import recognisable
+from policy.likeness import filters, recognisable
 from policy.model import Halt, Policy, RepairRules, RepairScope, StatementClass
 from policy.normal import thawed
-from policy.repair import MISSING_VALUE, Attempt, Fault, Finding, compare, dummy_literal
+from policy.repair import (
+    MISSING_VALUE,
+    Attempt,
+    Fault,
+    Finding,
+    compare,
+    dummy_literal,
+    is_unchanged,
+    unmarked,
+)
 from policy.sandbox import Tried
 
 REPAIRABLE_ERRORS: Final = ("22", "23", "42")
 """SQLSTATE classes of the engine that a class with ``repair: once`` may repair: data, constraints, names and
 syntax."""
+TOO_SLOW: Final = "57014"
+"""query_canceled, of a statement that ran out of the time that the policy gives it."""
+_DENIED: Final = "42501"
+"""insufficient_privilege: the role may not touch what the statement names."""
 _NOT_TRIED: Final = frozenset({"25P02", "40001", "40P01"})
 """in_failed_sql_transaction, serialization_failure, deadlock_detected: they say nothing of the statement."""
 
@@ -182,12 +197,14 @@ def agent_and_database(scope: str) -> tuple[str, str]:
     return agent, database
 
 
-def may_open(policy: Policy, statement_class: StatementClass, sqlstate: str) -> bool:
-    """Whether an engine's error opens a lineage."""
+def may_open(
+    policy: Policy, statement_class: StatementClass, sqlstate: str, *, timed_out: bool = False
+) -> bool:
+    """Whether an engine's error opens a lineage; ``timed_out`` where the statement ran out of its time."""
     return (
         policy.repair.turns >= 1
         and policy.row(statement_class).repair_once
-        and sqlstate[:2] in REPAIRABLE_ERRORS
+        and (sqlstate[:2] in REPAIRABLE_ERRORS or (timed_out and sqlstate == TOO_SLOW))
     )
 
 
@@ -202,9 +219,23 @@ def watches(policy: Policy, statement_class: StatementClass, finding: Finding) -
 
 def answers(lineage: Lineage, connection: str, made: Attempt) -> bool:
     """Whether ``made``, sent on ``connection``, answers ``lineage``."""
-    first = lineage.first
-    if connection != lineage.connection or not first.writes:
+    first, reasons = lineage.first, lineage.finding.reasons
+    if TOO_SLOW in reasons and lineage.turns_left > 0 and is_unchanged(first, made):
+        return False
+    here = connection == lineage.connection
+    if here and not {_DENIED, TOO_SLOW}.isdisjoint(reasons) and _same_of_another_table(lineage, made):
+        return True
+    if not here and lineage.finding.values:
+        # Which value was refused nobody knows. Others that are bound elsewhere are other work.
+        first = replace(first, levels=unmarked(first.levels))
+    if not here or not first.writes or TOO_SLOW in reasons:
         return recognisable(first, lineage.finding, made)
+    return _is_the_next_write(lineage, made)
+
+
+def _is_the_next_write(lineage: Lineage, made: Attempt) -> bool:
+    """Whether ``made``, on the connection that was refused, writes what the refused statement was to."""
+    first = lineage.first
     if not made.writes or not made.runs:
         return False
     if made.targets & (first.targets | lineage.answered):
@@ -219,6 +250,17 @@ def answers(lineage: Lineage, connection: str, made: Attempt) -> bool:
 def _same_elsewhere(lineage: Lineage, at_fault: Iterable[Fault], made: Attempt) -> bool:
     faults = tuple(Fault(fault.name, tuple(sorted(made.targets))) for fault in at_fault)
     return recognisable(lineage.first, replace(lineage.finding, relations=faults), made)
+
+
+def _same_of_another_table(lineage: Lineage, made: Attempt) -> bool:
+    """Whether ``made`` asks of one other relation what the first statement asked, rows picked out alike."""
+    first = lineage.first
+    before, after = ({name for name, _ in each.relations} for each in (first, made))
+    lost, gained = before - after, after - before
+    if len(lost) != 1 or len(gained) != 1 or not filters(made):
+        return False
+    swapped = (Fault(lost.pop(), (gained.pop(),)),)
+    return recognisable(first, replace(lineage.finding, relations=swapped), made)
 
 
 def weigh(

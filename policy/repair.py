@@ -234,19 +234,20 @@ def compare(first: Attempt, finding: Finding, second: Attempt) -> Halt | None:
     Where ``second`` has a ``$n`` without a value, that value is taken for the right one: compare again once
     it is bound.
     """
-    if _unchanged(first, second):
+    if is_unchanged(first, second):
         return Halt.UNCHANGED
     if not first.readable:
         return None
     return next((halt for check in _CHECKS if (halt := check(first, finding, second)) is not None), None)
 
 
-def _unchanged(first: Attempt, second: Attempt) -> bool:
+def is_unchanged(first: Attempt, second: Attempt) -> bool:
+    """Whether two attempts are one statement, however they are spelt."""
     if not first.readable or not first.decided:
         return first.digest == second.digest
     if any(form[:1] == ("param",) for form in _all_forms(second)) and _has_values(first):
         return False
-    same = (first.statement_class, first.relations, _unmarked(first.levels))
+    same = (first.statement_class, first.relations, unmarked(first.levels))
     return same == (second.statement_class, second.relations, second.levels)
 
 
@@ -468,11 +469,11 @@ def _relabelled(label: str, relations: Mapping[str, str]) -> str:
     return f"{depth}{colon}{relations[name]}{hash_sign}{number}" if name in relations else label
 
 
-def _unmarked(item: Any) -> Any:
+def unmarked(item: Any) -> Any:
     """``item`` without the marks of what was at fault."""
     if not isinstance(item, tuple):
         return item
     if item[:1] == ("fault",):
-        return _unmarked(item[1])
-    parts = tuple(_unmarked(each) for each in item)
+        return unmarked(item[1])
+    parts = tuple(unmarked(each) for each in item)
     return Level(*parts) if isinstance(item, Level) else parts

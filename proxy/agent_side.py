@@ -297,6 +297,7 @@ class AgentSide:
 
     def _settle_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes | None:
         ruling = self._in_force.check_named(ruling)
+        self._c.repairs.binds(ruling, message, types)
         if self._c.repairs.waits:
             values = bound_values(message, types)
             return self._weigh(ruling, lambda told: self._settle_weighed_bind(message, types, told), values)
@@ -345,7 +346,9 @@ class AgentSide:
         if self._c.replies.owe(reply):
             meter = None if self._c.limits is None else Meter()
             reply.repair = repair = self._c.repairs.repair_of(ruling)
-            reply.changes = (self._c.names.open(name, Portal(ruling, price, meter, repair, tried)),)
+            reply.values = values = self._c.repairs.bound_to(ruling)
+            portal = Portal(ruling, price, meter, repair, tried=tried, values=values)
+            reply.changes = (self._c.names.open(name, portal),)
 
     def refuse_bound(self, ruling: Ruling) -> bytes:
         """Refuse a Bind or Execute: by a Bind of a statement that cannot exist."""
@@ -388,6 +391,7 @@ class AgentSide:
         self._sandbox.ran()
         entry = self._c.entry(ruling, "extended")
         entry.answers(portal.repair)
+        entry.values = portal.values
         if portal.tried is not None:
             entry.sandbox, portal.tried = portal.tried.outcome, None
         if portal.price is not None:

@@ -296,6 +296,8 @@ class Conversation:
             self.clock(),
         )
         entry.repair, entry.part = self.repairs.repair_of(ruling), self.repairs.part_of(ruling)
+        if protocol == "extended":
+            entry.values = self.repairs.bound_to(ruling)
         return entry
 
     def rejection(self, ruling: Ruling, protocol: str) -> bytes:
@@ -348,6 +350,7 @@ class Conversation:
 
     def record_unknown(self, entry: AuditEntry) -> None:
         self.repairs.settle(entry)
+        entry.values = None
         entry.ms = (self.clock() - entry.started) * 1000
         self.effects.append(Record(entry))
 

@@ -7,7 +7,7 @@ message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from policy.catalog_names import SessionNames
@@ -17,6 +17,7 @@ from policy.lineage import Part, Repair
 from policy.model import Policy
 from policy.sandbox import Session, Tried
 from proxy.dsn import CloneTarget
+from proxy.wire.frontend import Bind
 
 
 class ToFrontend:
@@ -147,6 +148,13 @@ Effect = (
 )
 
 
+class Values(NamedTuple):
+    """What a statement was bound to: the Bind, and the OIDs of its parameters as far as they are known."""
+
+    message: Bind
+    types: Sequence[int]
+
+
 class AuditEntry:
     """One decision and what came of it. Filled by the session, read by ``audit``.
 
@@ -157,7 +165,7 @@ class AuditEntry:
     ``sandbox`` what came of trying it on a clone, where that was to be,
     ``repair`` the repair of an earlier refusal that the statement is, ``settled`` whether the ledger has
     heard what came of it; ``part`` is the statement's place in the lineage of that refusal, also where it was
-    halted, or in the one it opened.
+    halted, or in the one it opened; ``values`` are those bound, until the ledger needs them no more.
     """
 
     __slots__ = (
@@ -176,6 +184,7 @@ class AuditEntry:
         "settled",
         "sqlstate",
         "started",
+        "values",
     )
 
     def __init__(self, entry_id: str, decision: Decision, protocol: str, started: float) -> None:
@@ -188,6 +197,7 @@ class AuditEntry:
         self.repair: Repair | None = None
         self.part: Part | None = None
         self.sandbox: Tried | None = None
+        self.values: Values | None = None
         self.settled = False
         self.rows = 0
         self.bytes = 0

@@ -14,6 +14,7 @@ from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 from policy.lineage import Repair
 from policy.sandbox import Session as SandboxSession
 from policy.sandbox import Tried
+from proxy.effects import Values
 from proxy.limits import Meter
 from proxy.ruling import Price, Ruling
 
@@ -45,10 +46,10 @@ class TriedBound(NamedTuple):
 
 class Portal:
     """A bound statement: its ruling, the price it was let through at, where one was asked, what it has
-    returned, where that is counted, the repair of an earlier refusal that it is, and how it was ``tried`` on
-    a clone, until it first runs."""
+    returned, where that is counted, the repair of an earlier refusal that it is, how it was ``tried`` on a
+    clone, until it first runs, and the ``values`` it was bound to, where a refusal of it may be repaired."""
 
-    __slots__ = ("meter", "price", "repair", "ruling", "tried")
+    __slots__ = ("meter", "price", "repair", "ruling", "tried", "values")
 
     def __init__(
         self,
@@ -56,13 +57,16 @@ class Portal:
         price: Price | None = None,
         meter: Meter | None = None,
         repair: Repair | None = None,
+        *,
         tried: TriedBound | None = None,
+        values: Values | None = None,
     ) -> None:
         self.ruling = ruling
         self.price = price
         self.meter = meter
         self.repair = repair
         self.tried = tried
+        self.values = values
 
 
 class Cursor(Portal):

@@ -20,13 +20,14 @@ from policy.names import Names
 from policy.repair import Attempt, Finding
 from policy.sandbox import Tried
 from policy.terms import Parameter
-from proxy.effects import AuditEntry
+from proxy.effects import AuditEntry, Values
 from proxy.gate import Gate
 from proxy.ruling import Ruling
 from proxy.wire.frontend import Bind
 
 _INTEGERS: Final[Mapping[int, str]] = {21: "!h", 23: "!i", 20: "!q"}
 """OIDs of smallint, integer and bigint, and how their binary form is read."""
+_INTEGER_BYTES: Final = (2, 4, 8)
 _FLOATS: Final[Mapping[int, str]] = {700: "!f", 701: "!d"}
 
 
@@ -60,6 +61,7 @@ class Repairs:
         self._tell = tell
         self._judged: tuple[QueryString, Judged] | None = None
         """The statement judged last, and what it was found to be."""
+        self._bound: tuple[QueryString, Values] | None = None
         self._told: Decision | None = None
         """The decision last had from a ledger that waits, which knows of it."""
 
@@ -107,6 +109,17 @@ class Repairs:
         if judged.repair is not None and not isinstance(judged.decision, Reject):
             self._dialogue.settled(judged.repair, None, self._now(), known=False)
 
+    def binds(self, ruling: Ruling, message: Bind, types: Sequence[int]) -> None:
+        """The statement of ``ruling`` is bound by ``message``; ``types`` are the OIDs of its parameters as
+        far as they are known."""
+        if self._kept:
+            self._bound = (ruling.decision.query, Values(message, types))
+
+    def bound_to(self, ruling: Ruling) -> Values | None:
+        """What the statement of ``ruling``, bound last, was bound to."""
+        bound = self._bound
+        return bound[1] if bound is not None and bound[0] is ruling.decision.query else None
+
     def repair_of(self, ruling: Ruling) -> Repair | None:
         """The repair that the statement of ``ruling``, judged last, was found to be."""
         return self._judged_as(ruling).repair
@@ -133,13 +146,21 @@ class Repairs:
         if part is not None and repair is None:
             # Halted as an answer: it opens nothing of its own.
             return ruling
-        told = self._dialogue.refused(decision, ruling.names, repair, self._now())
+        values = _parameters(self.bound_to(ruling))
+        told = self._dialogue.refused(decision, ruling.names, repair, self._now(), values=values)
         self._judged = (decision.query, Judged(told.decision, repair, told.part))
         return self._as_told(ruling, told.decision)
 
     def rejected(self, decision: Reject, names: Names, entry: AuditEntry) -> Reject:
         """The same for a decision on the statement of ``entry``, which was let run."""
-        told = self._dialogue.refused(decision, names, entry.repair, self._now(), entry.sandbox)
+        told = self._dialogue.refused(
+            decision,
+            names,
+            entry.repair,
+            self._now(),
+            values=_parameters(entry.values),
+            tried=entry.sandbox,
+        )
         entry.part = told.part
         return told.decision
 
@@ -151,12 +172,16 @@ class Repairs:
         *,
         judged: bool = True,
         at_bind: bool = False,
+        ran_ms: float = 0.0,
     ) -> int:
         """The server refused the statement of ``ruling``; how many repairs that leaves.
 
         ``judged`` is False where nobody asked before: of a ledger that ``waits`` it is not known then whether
-        the statement was a repair, and the answer is that of one that was none.
+        the statement was a repair, and the answer is that of one that was none. ``ran_ms`` is how long the
+        statement has been under way, in milliseconds: whether it had all the time that the policy gives.
         """
+        limit_ms = self._gate.policy.limits.statement_timeout_ms
+        timed_out = bool(limit_ms) and ran_ms >= (limit_ms or 0)
         repair, entry.settled = entry.repair, True
         decision, names, now, tried = ruling.decision, ruling.names, self._now(), entry.sandbox
         if self.waits and not judged:
@@ -166,7 +191,16 @@ class Repairs:
             )
             return self._asked.leaves(decision, fields.get("sqlstate", ""))
         left = self._dialogue.failed(
-            decision, names, fields, now, repair=repair, judged=judged, at_bind=at_bind, tried=tried
+            decision,
+            names,
+            fields,
+            now,
+            repair=repair,
+            judged=judged,
+            at_bind=at_bind,
+            timed_out=timed_out,
+            values=_parameters(entry.values),
+            tried=tried,
         )
         entry.part = left.part
         return left.turns_left
@@ -244,10 +278,15 @@ class _ToldLater:
         return None
 
 
+def _parameters(values: Values | None) -> tuple[Parameter, ...]:
+    return () if values is None else bound_values(values.message, values.types)
+
+
 def bound_values(message: Bind, types: Sequence[int]) -> tuple[Parameter, ...]:
     """The values of a Bind as a repair is compared by them: numbers where the type is one, else text.
 
-    A binary value of another type is told by its bytes, which says whether it is the same again.
+    A binary value of another type is told by its bytes, which says whether it is the same again; where Parse
+    left the type to the server, bytes that are no text and as many as an integer has are read as one.
     """
     return tuple(
         None if value is None else _value(value, types[n] if n < len(types) else 0, _format(message, n))
@@ -272,4 +311,7 @@ def _value(value: bytes, type_oid: int, code: int) -> Parameter:
     if form is not None and struct.calcsize(form) == len(value):
         number: int | float = struct.unpack(form, value)[0]
         return number
-    return value.decode("utf-8", "backslashreplace")
+    text = value.decode("utf-8", "backslashreplace")
+    if type_oid == 0 and len(value) in _INTEGER_BYTES and ("\0" in text or text.encode() != value):
+        return int.from_bytes(value, "big", signed=True)
+    return text

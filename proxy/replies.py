@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from policy.lineage import Repair
 from proxy.answers import FIRST, Owed, Place
-from proxy.effects import AuditEntry
+from proxy.effects import AuditEntry, Values
 from proxy.exchange import Exchange
 from proxy.limits import Meter
 from proxy.prepared import AnyChange
@@ -41,7 +41,8 @@ class Counted:
 class Reply:
     """One reply owed.
 
-    ``ruling`` is what its statement was given, ``repair`` the repair of an earlier refusal that a Bind is;
+    ``ruling`` is what its statement was given, ``repair`` the repair of an earlier refusal that a Bind is,
+    ``values`` what it binds;
     ``rejection`` the ErrorResponse to put in the place of the substitute's error; ``notice`` is sent before
     the reply's first message; ``name`` is the statement a Parse names; ``changes`` is what forwarding the
     message did to the session's names; ``exchange`` is the question of the proxy's own that it answers;
@@ -65,6 +66,7 @@ class Reply:
         "repair",
         "rows_before",
         "ruling",
+        "values",
         "write",
     )
 
@@ -90,6 +92,7 @@ class Reply:
         self.entry = entry
         self.ruling = ruling
         self.repair: Repair | None = None
+        self.values: Values | None = None
         self.name = name
         self.notice = notice
         self.rejection = rejection

@@ -200,9 +200,14 @@ class ServerSide:
             return 0, entry
         judged, at_bind = head.kind is not Owed.PARSE, head.kind is Owed.BIND
         if entry is not None:
-            return self._c.repairs.failed(ruling, entry, fields, judged=judged, at_bind=at_bind), entry
+            ran_ms = (self._c.clock() - entry.started) * 1000
+            turns_left = self._c.repairs.failed(
+                ruling, entry, fields, judged=judged, at_bind=at_bind, ran_ms=ran_ms
+            )
+            return turns_left, entry
         entry = self._entry_of_its_execute(ruling) or self._c.entry(ruling, "extended")
         entry.answers(head.repair)
+        entry.values = head.values
         entry.sqlstate = fields.get("sqlstate")
         turns_left = self._c.repairs.failed(ruling, entry, fields, judged=judged, at_bind=at_bind)
         self._c.record(entry)

@@ -22,6 +22,11 @@ REPAIRING = (
     .replace("delete: allow", "delete: {decide: allow, repair: once}")
     + "repair: {turns: 1, window: 10m, scope: application}\n"
 )
+VAULTS = """
+CREATE TABLE vault (id int, note text);
+CREATE TABLE vault_copy (id int, note text);
+GRANT ALL ON vault_copy TO shop_app;
+"""
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +34,19 @@ def proxy(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder = tmp_path_factory.mktemp("repairs")
     limited = REPAIRING.replace("name: repairing", "name: limited") + "limits: {affected_rows: 3}\n"
     twice = REPAIRING.replace("name: repairing", "name: twice").replace("turns: 1", "turns: 2")
-    policies = {"repairing": REPAIRING, "limited": limited, "twice": twice}
-    with postgres.database() as database, run_proxy(database, folder, policies) as running:
-        yield running
+    hasty = REPAIRING.replace("name: repairing", "name: hasty").replace(
+        "select: allow", "select: {decide: allow, repair: once}"
+    )
+    policies = {
+        "repairing": REPAIRING,
+        "limited": limited,
+        "twice": twice,
+        "hasty": hasty + "limits: {statement_timeout: 200ms}\n",
+    }
+    with postgres.database() as database:
+        database.execute(VAULTS)
+        with run_proxy(database, folder, policies) as running:
+            yield running
 
 
 @pytest.fixture
@@ -173,6 +188,75 @@ def test_a_bound_value_may_be_the_repair(agent: Agent) -> None:
     sql = "UPDATE products SET stock = $1::int WHERE id = 8"
     assert told(agent.send(sql, True, "many"))["sqlstate"] == "22P02"
     assert ran(agent.send(sql, True, "9"))
+
+
+def test_the_same_statement_with_other_values_is_the_work_of_others(
+    proxy: RunningProxy, agent: Agent
+) -> None:
+    sql = "UPDATE products SET price = $1::numeric WHERE id = $2 AND sku = $3"
+    assert told(agent.send(sql, True, "-1", "7", "TEA-007"))["sqlstate"] == "23514"
+    other = Agent(proxy, agent.application)
+    try:
+        for row in ("8", "9"):
+            assert ran(other.send(sql, True, "3", row, f"TEA-00{row}"))
+        # A worker's own failure is no answer either: it has a turn of its own.
+        for price, failed in (("-2", "23514"), ("3", "")):
+            assert told(other.send(sql, True, price, "11", "TEA-011"))["sqlstate"] == failed
+        # Of all of them only the same row is the same statement: this was its repair.
+        again = "UPDATE products SET price = -1 WHERE id = 7 AND sku = 'TEA-007'"
+        assert told(other.send(again, False))["sqlstate"] == "23514"
+    finally:
+        other.close()
+    assert told(agent.send(sql, True, "3", "7", "TEA-007"))["halt"] == "repair_budget_exhausted"
+
+
+def test_binary_values_are_the_literals_they_stand_for(proxy: RunningProxy, agent: Agent) -> None:
+    """Also where Parse leaves their types to the server."""
+    wrong = "UPDATE products SET price = -1 WHERE id = 3 AND sku = 'TEA-003'"
+    for expected in ("23514", "53400"):
+        assert told(agent.send(wrong, False))["sqlstate"] == expected
+    sql = b"UPDATE products SET price = -1 WHERE id = $1 AND sku = $2"
+    other = Agent(proxy, agent.application)
+    try:
+        for types in (None, [23, 25]):
+            values = [(3).to_bytes(4, "big"), b"TEA-003"]
+            answer = told(other.pg.exec_params(sql, values, types, [1, 1]))
+            assert answer["halt"] == "repair_budget_exhausted"
+    finally:
+        other.close()
+
+
+SLOW = (
+    "SELECT p.id FROM products p JOIN order_items i ON i.product_id = p.id "
+    "WHERE p.id = 3 AND p.sku = 'TEA-003' AND pg_sleep(1) IS NOT NULL"
+)
+
+
+@both
+def test_what_ran_out_of_its_time_keeps_its_tables(proxy: RunningProxy, extended: bool) -> None:
+    hasty = Agent(proxy, name="hasty")
+    try:
+        for _ in range(2):
+            assert told(hasty.send(SLOW, extended))["sqlstate"] == "57014"
+        assert ran(hasty.send("SELECT p.id, p.price FROM products p WHERE p.id = 3", extended))
+        dropped = SLOW.replace("JOIN order_items i ON i.product_id = p.id ", "")
+        refused = told(hasty.send(dropped, extended))
+        assert (refused["sqlstate"], refused["halt"]) == ("53400", "relations_changed")
+    finally:
+        hasty.close()
+
+
+@both
+def test_what_the_role_may_not_touch_is_not_swapped(proxy: RunningProxy, extended: bool) -> None:
+    hasty = Agent(proxy, name="hasty")
+    try:
+        for first in ("DELETE FROM vault WHERE note = 'x'", "SELECT v.id FROM vault v WHERE v.note = 'x'"):
+            assert told(hasty.send(first, extended))["sqlstate"] == "42501"
+            assert ran(hasty.send("SELECT count(*) FROM vault_copy", extended))
+            swapped = told(hasty.send(first.replace("vault", "vault_copy"), extended))
+            assert (swapped["sqlstate"], swapped["halt"]) == ("53400", "relations_changed")
+    finally:
+        hasty.close()
 
 
 def test_neither_protocol_nor_spelling_nor_a_new_connection_gains_a_turn(

@@ -20,6 +20,7 @@ from policy.ledger_redis import RedisLedger
 from policy.ledger_sqlite import SqliteLedger
 from policy.likeness import recognisable
 from policy.lineage import (
+    TOO_SLOW,
     Again,
     CloseOut,
     Considered,
@@ -365,6 +366,105 @@ def test_values_are_compared_when_they_are_bound(talk: Talk) -> None:
             assert again.halt is Halt.PREDICATE_WEAKENED
             assert again.record is not None
             assert talk.halt(MENDED) is Halt.REPAIR_BUDGET_EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    ("sql", "sqlstate", "ours", "others"),
+    [
+        ("INSERT INTO t (id, v) VALUES ($1, $2)", "23505", (5, "x"), (6, "y")),
+        ("UPDATE t SET v = $1 WHERE id = $2", "23514", ("x", 5), ("x", 6)),
+        ("DELETE FROM t WHERE id = $1", "23503", (5,), (6,)),
+        ("SELECT v / n FROM t WHERE id = $1", "22012", (5,), (6,)),
+    ],
+)
+def test_one_statement_with_other_values_is_the_work_of_others(
+    talk: Talk, sql: str, sqlstate: str, ours: tuple[Parameter, ...], others: tuple[Parameter, ...]
+) -> None:
+    """Workers share their statements, prepared once each."""
+    talk.refuse(sql, sqlstate=sqlstate, parameters=ours)
+    for worker in range(3):
+        assert talk.say(sql, *others, on=f"worker {worker}") == NotAnAnswer()
+    assert talk.halt(sql, *ours, on=AWAY) is Halt.UNCHANGED
+    assert talk.say(sql, *others, on=AWAY) == NotAnAnswer()
+
+
+def test_a_value_that_was_refused_is_no_others_matter(talk: Talk) -> None:
+    sql = "UPDATE t SET v = $1 WHERE id = $2"
+    first, finding = refused(sql, sqlstate="22P02", parameters=("many", 5), at_bind=True)
+    talk.ledger.open(talk.scope, HOME, first, finding, now=talk.now, rules=RULES)
+    for worker in range(3):
+        assert talk.say(sql, 3, 7, on=f"worker {worker}") == NotAnAnswer()
+    assert talk.halt(sql, "many", 5, on=AWAY) is Halt.UNCHANGED
+
+
+# What was denied, or too slow ------------------------------------------------------------------------
+
+PAID = "SELECT p.id, p.amount FROM payments p WHERE p.customer = 7 AND p.state = 'paid'"
+JOINED = (
+    "SELECT o.id, o.total, c.name FROM orders o JOIN customers c ON c.id = o.customer_id "
+    "JOIN items i ON i.order_id = o.id WHERE o.status = 'open' AND c.city = 'York'"
+)
+
+
+@pytest.mark.parametrize("sqlstate", ["42501", TOO_SLOW])
+@pytest.mark.parametrize(
+    ("first", "second", "halt"),
+    [
+        (PAID, PAID.replace("payments p", "payments_archive p"), Halt.RELATIONS_CHANGED),
+        (PAID, PAID.replace("payments p", "public.refunds AS p").lower(), Halt.RELATIONS_CHANGED),
+        (PAID, PAID.replace(" AND p.state = 'paid'", ""), Halt.PREDICATE_REMOVED),
+        (JOINED, JOINED.replace("customers c", "clients c"), Halt.RELATIONS_CHANGED),
+        (JOINED, JOINED.replace("JOIN items i ON i.order_id = o.id ", ""), Halt.RELATIONS_CHANGED),
+        (MENDED, MENDED.replace("inventory", "inventory_copy"), Halt.RELATIONS_CHANGED),
+        (
+            "DELETE FROM payments WHERE id = 3 AND state = 'open'",
+            "DELETE FROM refunds WHERE state = 'open' AND id = 3",
+            Halt.RELATIONS_CHANGED,
+        ),
+    ],
+)
+def test_another_table_in_the_place_of_one_is_no_repair(
+    talk: Talk, sqlstate: str, first: str, second: str, halt: Halt
+) -> None:
+    talk.refuse(first, sqlstate=sqlstate)
+    assert talk.halt(second) is halt
+    assert talk.halt(second) is Halt.REPAIR_BUDGET_EXHAUSTED
+    assert talk.halt(first, on=AWAY) is Halt.REPAIR_BUDGET_EXHAUSTED
+
+
+@pytest.mark.parametrize("sqlstate", ["42501", TOO_SLOW])
+@pytest.mark.parametrize(
+    "look",
+    [
+        "SELECT * FROM payments_archive LIMIT 5",
+        "SELECT count(*) FROM refunds",
+        "SELECT r.id, r.amount FROM refunds r",
+        "SELECT r.id, r.amount FROM refunds r WHERE r.customer = 8 AND r.state = 'paid'",
+        "SELECT c.name FROM customers c WHERE c.id = 7",
+        "SELECT p.id, r.amount FROM refunds r, old_payments p WHERE p.customer = 7 AND p.state = 'paid'",
+    ],
+)
+def test_work_on_other_tables_goes_on(talk: Talk, sqlstate: str, look: str) -> None:
+    talk.refuse(PAID, sqlstate=sqlstate)
+    assert talk.passes(look)
+    assert talk.passes(look, on=AWAY)
+
+
+def test_of_other_connections_the_same_of_another_table_is_their_own(talk: Talk) -> None:
+    talk.refuse(PAID, sqlstate="42501")
+    assert talk.passes(PAID.replace("payments p", "payments_archive p"), on=AWAY)
+
+
+def test_what_was_too_slow_may_be_tried_again_and_made_narrower(talk: Talk) -> None:
+    batch = "UPDATE inventory SET bin = 'x' WHERE product_id BETWEEN 1 AND 9000"
+    talk.refuse(batch, sqlstate=TOO_SLOW)
+    for on in (HOME, AWAY):
+        assert talk.passes(batch, on=on)
+        assert talk.passes(batch.replace(" 1 AND 9000", " 9001 AND 9900"), on=on)
+    repair = talk.repair(batch.replace("9000", "900"))
+    talk.ledger.settled(repair, Outcome.FAILED, talk.now)
+    assert talk.halt(batch.replace("9000", "90")) is Halt.REPAIR_BUDGET_EXHAUSTED
+    assert talk.halt(batch) is Halt.REPAIR_BUDGET_EXHAUSTED
 
 
 def test_a_missing_value_is_watched_for_and_not_made_up(talk: Talk) -> None:
@@ -825,6 +925,8 @@ def test_scopes() -> None:
 )
 def test_which_errors_open(statement_class: StatementClass, sqlstate: str, opens: bool) -> None:
     assert may_open(policy_of(WRITER), statement_class, sqlstate) is opens
+    slow = opens or (statement_class is StatementClass.UPDATE and sqlstate == TOO_SLOW)
+    assert may_open(policy_of(WRITER), statement_class, sqlstate, timed_out=True) is slow
     assert not may_open(policy_of(WRITER, repair="{turns: 0}"), statement_class, sqlstate)
 
 
