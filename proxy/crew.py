@@ -415,7 +415,10 @@ async def _committed(channel: Channel) -> bool:
     try:
         async with asyncio.timeout(_TAKE_S):
             await channel.ask("commit")
-    except (GoneError, OtherEndError, TimeoutError) as error:
+    except GoneError:
+        # Its successor begins with it.
+        return False
+    except (OtherEndError, TimeoutError) as error:
         log.error("worker did not take what it had ready", error=repr(error))
         return False
     return True

@@ -111,11 +111,11 @@ def test_sockets_of_another_process_are_left_alone(environ: dict[str, str]) -> N
 
 
 def started(
-    folder: Path, listening: socket.socket, *, count: int = 1, **environ: str
+    folder: Path, listening: socket.socket, *, count: int = 1, workers: int = 1, **environ: str
 ) -> subprocess.Popen[str]:
     """A proxy that finds ``listening`` as descriptor 3, and LISTEN_PID as its own process id."""
     (folder / "p.yaml").write_text(POLICY)
-    (folder / "c.yaml").write_text(CONFIG)
+    (folder / "c.yaml").write_text(f"{CONFIG}workers: {workers}\n")
     program = (
         "import os, sys; os.environ['LISTEN_PID'] = str(os.getpid()); "
         f"os.dup2({listening.fileno()}, 3); "
@@ -131,14 +131,16 @@ def started(
     )
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_proxy_serves_the_socket_it_is_handed_and_tells_its_life(
-    manager: socket.socket, tmp_path: Path
+    manager: socket.socket, tmp_path: Path, workers: int
 ) -> None:
+    """Whoever serves, the manager hears of one process, and once."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         # Connections that come before the proxy wait in the socket: a restart refuses nobody.
         early = socket.create_connection(("127.0.0.1", port))
-        process = started(tmp_path, listening, NOTIFY_SOCKET=manager.getsockname())
+        process = started(tmp_path, listening, workers=workers, NOTIFY_SOCKET=manager.getsockname())
         try:
             assert manager.recv(100) == b"READY=1"
             assert process.stdout is not None
@@ -152,6 +154,9 @@ def test_a_proxy_serves_the_socket_it_is_handed_and_tells_its_life(
             process.send_signal(signal.SIGTERM)
             assert manager.recv(100) == b"STOPPING=1"
             assert process.wait(30) == 0
+            manager.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                manager.recv(100)
         finally:
             early.close()
             process.kill()
