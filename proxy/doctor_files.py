@@ -79,6 +79,9 @@ def _files(config: Config) -> Iterator[_File]:
     yield from _password(config.catalog_login, "catalog")
     if config.audit is not None:
         yield _File(config.audit.path, "audit", "what agents asked, values included", "what was asked")
+    if config.ledger.path is not None:
+        asked = "what agents asked and were refused"
+        yield _File(config.ledger.path, "ledger", asked, "who has a repair turn left")
 
 
 def _password(login: Login | None, where: str) -> Iterator[_File]:

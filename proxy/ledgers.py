@@ -227,6 +227,12 @@ class LedgerStore:
         """Whether it is a server, which may ask for a password."""
         return self.store.startswith(_REDIS)
 
+    @property
+    def path(self) -> Path | None:
+        """The file it is in, where it is in one."""
+        kind, _, rest = self.store.partition(":")
+        return Path(rest) if kind == "sqlite" else None
+
 
 def read_store(text: str, folder: Path) -> str:
     """The store that ``text`` names, a relative path of it within ``folder``.
@@ -257,11 +263,10 @@ def _check_url(url: str) -> None:
 def ledger_of(named: LedgerStore) -> Store:
     """The ledger that is ``named``. Nothing is connected to yet."""
     store = named.store
-    kind, _, rest = store.partition(":")
-    if kind == "sqlite":
+    if named.path is not None:
         from policy.ledger_sqlite import SqliteLedger  # noqa: PLC0415 - most have no use for it
 
-        return SharedLedger(SqliteLedger(Path(rest)), store)
+        return SharedLedger(SqliteLedger(named.path), store)
     if named.remote:
         from policy.ledger_redis import RedisLedger  # noqa: PLC0415 - an extra
 

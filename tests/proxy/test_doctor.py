@@ -141,6 +141,7 @@ version: 1
 listen: {port: 0, tls: {cert: server.crt, key: server.key, client_ca: ca.crt}}
 backend: {host: 127.0.0.1, tls: {mode: require, ca: ca.crt, cert: server.crt, key: own.key}}
 audit: {path: audit.jsonl}
+ledger: {store: "sqlite:ledger.db"}
 catalog: {login: {user: shop_ro, password_file: catalog.password}}
 agents:
   reader: {auth: {password_file: agent.password}, login: {user: shop_ro, password_file: role.password},
@@ -162,6 +163,7 @@ def files(certificates: Certificates) -> Iterator[Path]:
         "ca.crt": certificates.ca.read_bytes(),
         **{f"{whose}.password": f"secret of {whose}".encode() for whose in ("agent", "role", "catalog")},
         "audit.jsonl": b"",
+        "ledger.db": b"",
     }.items():
         (folder / name).write_bytes(data)
         (folder / name).chmod(0o600)
@@ -184,6 +186,7 @@ SECRETS = {
     "role.password": ("agent reader", "the password of the backend role shop_ro"),
     "catalog.password": ("catalog", "the password of the backend role shop_ro"),
     "audit.jsonl": ("audit", "what agents asked, values included"),
+    "ledger.db": ("ledger", "what agents asked and were refused"),
 }
 OTHERS = ("pgturnstile.yaml", "reads.yaml", "ca.crt")
 
