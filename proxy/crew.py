@@ -237,9 +237,13 @@ class Crew:
         async def ask(post: Post) -> None:
             if post.channel is None or not post.serving:
                 return
-            with contextlib.suppress(GoneError, TimeoutError):
+            try:
                 async with asyncio.timeout(_LOOK_S):
                     await use(post, post.channel.ask(*asked))
+            except (GoneError, TimeoutError) as error:
+                log.debug("worker gives no answer", worker=post.number, asked=asked[0], error=repr(error))
+            except OtherEndError as error:
+                log.error("worker cannot answer", worker=post.number, asked=asked[0], error=str(error))
 
         await asyncio.gather(*map(ask, self._posts))
 

@@ -19,6 +19,7 @@ from proxy import crew as crew_module
 from proxy import server as server_module
 from proxy.agents import AgentConfig, Login, TrustLoopback
 from proxy.channel import Channel, GoneError, OtherEndError, dumped
+from proxy.cli import main
 from proxy.config import Backend, Config, Listen, ServerLimits
 from proxy.config_reading import read_config, unshared_repairs
 from proxy.crew import Crew, Pauses
@@ -30,6 +31,7 @@ from proxy.listeners import Address, handed
 from proxy.logs import Logs
 from proxy.meters import Meters
 from proxy.process import CrewError
+from proxy.recent import Told
 from proxy.reloads import NotTakenError
 from proxy.server import Server
 from proxy.totals import counted, facts_of, gauges_of
@@ -419,6 +421,27 @@ def test_figures_add_up_and_what_a_worker_counted_outlives_it() -> None:
     shared(use)
 
 
+def test_a_worker_that_cannot_tell_is_shown_as_it_was() -> None:
+    async def use(workers: Workers) -> None:
+        crew = workers.crew
+        one, other = workers.channels
+        one[1]._handlers = {"figures": lambda: 1 / 0, "decisions": lambda limit: 1 / 0}
+        other[1]._handlers = {
+            "figures": lambda: figures("bot", 4),
+            "decisions": lambda limit: [Told(2.0, "later"), Told(1.0, "sooner")],
+        }
+        crew.posts[0].figures = figures("bot", 3)
+        await crew.look()
+        assert counted(crew).of("bot").decisions == {("select", "allow", ""): 7}
+        assert await crew.decisions(10) == ["later", "sooner"]
+        one[1]._handlers = {"decisions": lambda limit: [Told(3.0, "last"), Told(1.5, "between")]}
+        assert await crew.decisions(3) == ["last", "later", "between"]
+        other[0].close()
+        assert await crew.decisions(3) == ["last", "between"]
+
+    shared(use)
+
+
 FAILING: Final = AuditState("No space left on device", True, 10, 1)
 FINE: Final = AuditState(None, True, 5, 0)
 
@@ -534,6 +557,20 @@ def test_who_has_connected_is_not_cut_off_by_the_end(
         accepted, _ = sockets[0].accept()
         sockets.append(accepted)
         assert accepted.recv(8) == startup.encode_ssl_request()
+
+
+def test_an_audit_file_that_cannot_be_opened_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.yaml").write_text("version: 1\nname: reads\nstatements: {select: allow}\n")
+    (tmp_path / "c.yaml").write_text(
+        "version: 1\nworkers: 2\nbackend: {port: 1}\naudit: {path: no/such/folder/audit.jsonl}\n"
+        "agents: {bot: {auth: {trust: loopback}, login: {user: ro}, policy: p.yaml}}\n"
+    )
+    assert main(["serve", "--config", str(tmp_path / "c.yaml")]) == 2
+    told = capsys.readouterr().err
+    assert told.count("pgturnstile: The audit file ") == 1
+    assert "audit.jsonl cannot be opened: No such file or directory." in told
 
 
 TELL: Final = """
