@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -341,6 +342,27 @@ def test_an_answer_without_end_to_a_question_of_ours_is_not_kept() -> None:
         taken += 1
         subject.from_backend(piece)
     assert taken == 34  # 32 MiB, and the one that is too much
+
+
+def test_a_stream_without_end_is_not_kept() -> None:
+    """Whatever may come in any number at a place passes, or is swallowed, and leaves nothing behind."""
+    streams = []
+    for name, at in PLACES.items():
+        ours = name.startswith(("price", "count", "held, counted"))
+        for kind in ANY_TIME + ("" if ours else "".join({"D", "d"} & set(at.legal))):
+            streams.append((run_to(at), WELL_FORMED[kind] * 100))
+    for subject, piece in streams:
+        subject.from_backend(piece)
+    tracemalloc.start()
+    try:
+        for subject, piece in streams:
+            for _ in range(4):
+                subject.from_backend(piece)
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert not any(subject.closed for subject, _ in streams)
+    assert grown < sum(len(piece) for _, piece in streams)  # of four times as much
 
 
 def test_a_tag_of_any_length_is_kept_short() -> None:

@@ -20,6 +20,8 @@ from tests.soak.ground import Ground
 from tests.support.proxy import wait_for
 
 _SETTLE_S = 30.0
+_TOO_SLOW = "unpriceable"
+"""The rule by which a statement is refused that a busy server did not plan in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,9 @@ def amiss(sent: Sent, lines: list[Mapping[str, Any]], written: set[str]) -> Iter
     outcome = line["outcome"]
     said = _said(line)
     if sent.told is not Told.UNKNOWN:
-        if sent.told is not sent.meant and not (sent.told is Told.FAILED and outcome["sqlstate"]):
-            yield f"meant to be {sent.meant}"
+        hindered = (sent.told is Told.FAILED and outcome["sqlstate"]) or line.get("rule") == _TOO_SLOW
+        if sent.told is not sent.meant and not hindered:
+            yield f"meant to be {sent.meant}, refused by {line.get('rule')}"
         if said is not sent.told:
             yield f"audited as {said} {outcome}"
     if sent.writes and row and said in (Told.REFUSED, Told.FAILED):

@@ -54,7 +54,7 @@ def _connected(field: Field) -> Iterator[tuple[psycopg.Connection[Any], socket.s
     """A connection of the agents' kind and its socket; it ends without a goodbye."""
     connection = psycopg.connect(**field.ground.parameters, autocommit=True)
     with connection, socket.socket(fileno=socket.dup(connection.fileno())) as sock:
-        sock.setblocking(True)
+        sock.settimeout(2)
         try:
             yield connection, sock
         finally:
