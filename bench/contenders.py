@@ -144,8 +144,9 @@ def run_proxy(
     certificate: _Certificate | None = None,
     *,
     module: str = "proxy",
+    further: Sequence[str] = (),
 ) -> Iterator[tuple[int, int]]:
-    """A proxy of its own under ``policy``, its audit on: process id and port."""
+    """A proxy of its own under ``policy``, its audit on: process id and port. ``further`` are more agents."""
     port = free_port()
     home = folder / f"proxy-{port}"
     home.mkdir()
@@ -161,7 +162,10 @@ def run_proxy(
         "version": 1,
         "listen": listen,
         "backend": {"host": "127.0.0.1", "port": server_port},
-        "agents": {USER: {"auth": {"trust": "loopback"}, "login": {"user": USER}, "policy": "policy.yaml"}},
+        "agents": {
+            agent: {"auth": {"trust": "loopback"}, "login": {"user": USER}, "policy": "policy.yaml"}
+            for agent in (USER, *further)
+        },
         "audit": {"path": "audit.jsonl", "statements": "full"},
         "limits": {"connections": CONNECTIONS, "connections_per_agent": CONNECTIONS},
     }

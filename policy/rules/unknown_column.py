@@ -25,7 +25,7 @@ from policy.model import Policy, RuleLevel, Violation
 from policy.names import Names
 from policy.resolve import Answer, ColumnAnswer, Fault, Resolution
 from policy.rules.showing import Showing
-from policy.suggest import Neighbour, Place, Suggestions, suggest_columns
+from policy.suggest import ColumnSuggestions, Neighbour, Place, Suggestions
 
 NAME = "unknown-column"
 DEFAULT = RuleLevel.REJECT
@@ -46,9 +46,10 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
     showing = Showing(names, policy)
     if not all(_is_shown(resolution, showing)):
         return
+    suggestions = ColumnSuggestions(resolution, showing, _MOST)
     told: set[str] = set()
     for answer in unknown:
-        violation = _violation(answer, resolution, showing, policy)
+        violation = _violation(answer, suggestions.of(answer), showing, policy)
         if violation.message not in told:
             told.add(violation.message)
             yield violation
@@ -59,9 +60,8 @@ def _is_shown(resolution: Resolution, showing: Showing) -> Iterator[bool]:
         yield bool(answer.relations) and all(showing.relation(r.qualified) for r in answer.relations)
 
 
-def _violation(answer: ColumnAnswer, resolution: Resolution, showing: Showing, policy: Policy) -> Violation:
+def _violation(answer: ColumnAnswer, found: Suggestions, showing: Showing, policy: Policy) -> Violation:
     ref = answer.ref
-    found = suggest_columns(answer, resolution, showing, _MOST)
     missing_source = answer.fault is Fault.SOURCE
     return Violation(
         rule=NAME,

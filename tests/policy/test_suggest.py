@@ -9,7 +9,15 @@ from policy.catalog import Catalog
 from policy.catalog_values import ColumnId
 from policy.names import QualifiedName
 from policy.resolve import Answer, ColumnAnswer, Resolution, resolve
-from policy.suggest import Neighbour, Place, Shown, Suggestions, suggest_columns, suggest_relations
+from policy.suggest import (
+    ColumnSuggestions,
+    Neighbour,
+    Place,
+    Shown,
+    Suggestions,
+    suggest_columns,
+    suggest_relations,
+)
 
 STOCK = QualifiedName("app", "stock")
 MOVES = QualifiedName("app", "moves")
@@ -41,6 +49,22 @@ def catalog(postgres18_rich: Catalog) -> Catalog:
 
 
 class TestColumns:
+    def test_what_many_unknown_columns_have_in_common_is_looked_up_once(self, catalog: Catalog) -> None:
+        """The work grows with the tables and the columns, not with their product."""
+        asked: list[ColumnId] = []
+
+        def shown(column: ColumnId) -> bool:
+            asked.append(column)
+            return True
+
+        sources = range(60)
+        columns = ", ".join(f"p{n}.nme" for n in sources)
+        resolution = resolved(f"SELECT {columns} FROM {', '.join(f'people p{n}' for n in sources)}", catalog)
+        suggestions = ColumnSuggestions(resolution, shown)
+        found = [suggestions.of(answer) for answer in resolution.columns if answer.answer is Answer.UNKNOWN]
+        assert [each.nearest for each in found] == [(Place("name", f"p{n}", PEOPLE),) for n in sources]
+        assert len(asked) < 100
+
     def test_nearest_where_it_was_looked_for(self, catalog: Catalog) -> None:
         found = suggestions("SELECT p.nme FROM people p, stock s", catalog)
         assert found.nearest == (Place("name", "p", PEOPLE),)

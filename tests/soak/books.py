@@ -94,7 +94,7 @@ def amiss(sent: Sent, lines: list[Mapping[str, Any]], written: set[str]) -> Iter
     outcome = line["outcome"]
     said = _said(line)
     if sent.told is not Told.UNKNOWN:
-        hindered = (sent.told is Told.FAILED and outcome["sqlstate"]) or line.get("rule") == _TOO_SLOW
+        hindered = (sent.told is Told.FAILED and outcome["sqlstate"]) or _unfit(line)
         if sent.told is not sent.meant and not hindered:
             yield f"meant to be {sent.meant}, refused by {line.get('rule')}"
         if said is not sent.told:
@@ -103,6 +103,12 @@ def amiss(sent: Sent, lines: list[Mapping[str, Any]], written: set[str]) -> Iter
         yield f"audited as {said}, and a row"
     if sent.writes and sent.told is Told.ANSWERED and not row:
         yield "answered, and no row"
+
+
+def _unfit(line: Mapping[str, Any]) -> bool:
+    """Whether the statement was refused for what a fault took from the gate: an answer of the planner in time,
+    or the catalog."""
+    return line.get("rule") == _TOO_SLOW or "catalog_sha256" not in line
 
 
 def _said(line: Mapping[str, Any]) -> Told:

@@ -11,9 +11,16 @@ from tests.soak.books import amiss
 
 
 def line(decision: str = "allow", sqlstate: str | None = None, *, known: bool = True) -> dict[str, Any]:
-    return {"decision": decision, "outcome": {"command_tag": None, "sqlstate": sqlstate, "known": known}}
+    outcome = {"command_tag": None, "sqlstate": sqlstate, "known": known}
+    return {
+        "decision": decision,
+        "outcome": outcome,
+        "rule": "r" * (decision == "reject"),
+        "catalog_sha256": "0",
+    }
 
 
+BLIND = {name: value for name, value in line("reject", "42501").items() if name != "catalog_sha256"}
 DONE, UNKNOWN, FAILED, REFUSED = line(), line(known=False), line(sqlstate="22012"), line("reject", "42501")
 CASES: dict[str, tuple[Told, Told, bool, list[dict[str, Any]], bool, str]] = {
     # name: meant, told, writes, lines, row there, what is said
@@ -25,6 +32,7 @@ CASES: dict[str, tuple[Told, Told, bool, list[dict[str, Any]], bool, str]] = {
     "lost before it was decided": (Told.ANSWERED, Told.UNKNOWN, True, [], False, ""),
     "lost and not committed": (Told.ANSWERED, Told.UNKNOWN, True, [DONE], False, ""),
     "lost and committed": (Told.ANSWERED, Told.UNKNOWN, True, [UNKNOWN], True, ""),
+    "refused without a catalog": (Told.ANSWERED, Told.REFUSED, False, [BLIND], False, ""),
     "not audited": (Told.ANSWERED, Told.ANSWERED, False, [], False, "no audit line"),
     "written and not audited": (Told.ANSWERED, Told.UNKNOWN, True, [], True, "written and not audited"),
     "audited twice": (Told.ANSWERED, Told.ANSWERED, False, [DONE, UNKNOWN], False, "2 audit lines"),
