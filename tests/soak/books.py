@@ -106,8 +106,8 @@ def amiss(sent: Sent, lines: list[Mapping[str, Any]], written: set[str]) -> Iter
 
 
 def _unfit(line: Mapping[str, Any]) -> bool:
-    """Whether the statement was refused for what a fault took from the gate: an answer of the planner in time,
-    or the catalog."""
+    """Whether the statement was refused for what a fault took from the gate: the planner's answer in time, or
+    the catalog."""
     return line.get("rule") == _TOO_SLOW or "catalog_sha256" not in line
 
 
