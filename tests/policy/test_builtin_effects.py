@@ -152,6 +152,7 @@ pg_relation_size('pg_class', 'fsm')
 pg_sequence_parameters('public.numbers'::regclass)
 pg_size_bytes('1 MB')
 pg_split_walfile_name('000000010000000000000001')
+pg_tablespace_location(oid) FROM pg_tablespace
 pg_tablespace_size('pg_default')
 regclass('pg_class'::text)
 row_security_active('pg_class')
