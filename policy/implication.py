@@ -4,6 +4,8 @@ Owns the reasoning over ``terms`` and ``normal`` forms by which a repair is held
 in one direction: what is called implied holds for every row that the second statement reaches; whatever the
 reasoning does not cover, or has no budget left for, is not implied. Pure; knows no catalog and no policy.
 
+A relation that was missing, and that the second statement joins, counts as if the first had joined it so.
+
 Three things may stand in for others. A column whose owner only a catalog could tell (``?depth``) is taken for
 the column of that name of any source of its level: if the engine accepts both statements it is that one. A
 ``$n`` whose value is not known is taken for any constant: whoever compares before values are bound compares
@@ -21,11 +23,13 @@ from policy import builtin
 from policy.comparisons import HOLDS, MIRRORED, folded
 from policy.expressions import Budget, Constant
 from policy.normal import Level
-from policy.terms import CONSTANTS, NULL, Form, split, subforms
+from policy.terms import CONSTANTS, NULL, UNKNOWN_OWNER, Form, split, subforms
 
 MAX_STEPS: Final = 60_000
 """Steps of reasoning one comparison of statements may take."""
 
+OF_NO_RELATION: Final = "()"
+"""What the label of a sub-select, or of a function, has for a relation."""
 ANY: Final = "*"
 """Owner or name of a column that may be any."""
 
@@ -41,15 +45,21 @@ _PREFIX: Final = re.compile(r"([^%_\\]*[^%_\\ ])%+")
 
 
 class Reasoning:
-    """One comparison of a first and a second statement. Its methods raise ``TooLarge`` after ``steps``."""
+    """One comparison of a first and a second statement. Its methods raise ``TooLarge`` after ``steps``.
 
-    def __init__(self, steps: int = MAX_STEPS) -> None:
+    ``joined`` are relations that the second statement may read beside those of the first, by the names that
+    labels have (``terms.Scope``).
+    """
+
+    def __init__(self, steps: int = MAX_STEPS, joined: frozenset[str] = frozenset()) -> None:
         self._budget = Budget(steps)
+        self._joined = joined
 
     # Statements ---------------------------------------------------------------------------------------------
 
     def unkept(self, first: Level, second: Level) -> Iterator[Form]:
         """What of ``first`` no longer bounds the rows that ``second`` reads or writes."""
+        first = self._completed(first, second)
         yield from self._unimplied(first.where, second.where)
         yield from self._unimplied(first.having, second.having)
         for joined in second.outer:
@@ -64,6 +74,28 @@ class Reasoning:
                 yield source
         if not self._rest_kept(first, second):
             yield first.rest
+
+    def _completed(self, first: Level, second: Level) -> Level:
+        """``first`` with the joins of ``second`` to relations that it lacked: sources, what they are joined
+        on, and whether rows without a partner stay."""
+        known = {source[1] for source in first.sources}
+        added = [source for source in second.sources if source[1] not in known]
+        added = [source for source in added if relation_of(source[1]) in self._joined]
+        if not added:
+            return first
+        owners = {form[1] for form in subforms(first) if form[:1] == ("col",)}
+        missing = {owner for owner in owners if owner.startswith(UNKNOWN_OWNER)}
+        if len(added) == len(missing) == 1:
+            # What stands before its columns is its alias.
+            first = _owned(first, missing.pop(), added[0][1])
+        labels = {source[1] for source in added}
+        outer = [joined for joined in second.outer if labels.issuperset(joined[1])]
+        on = [condition for condition in second.where if joins(condition) and _owners(condition) & labels]
+        return first._replace(
+            sources=tuple(sorted((*first.sources, *added), key=repr)),
+            outer=tuple(sorted((*first.outer, *outer), key=repr)),
+            where=(*first.where, *on),
+        )
 
     def _unimplied(self, goals: Iterable[Form], given: Sequence[Form]) -> Iterator[Form]:
         return (goal for goal in goals if not self.implied(goal, given))
@@ -108,6 +140,7 @@ class Reasoning:
         self._budget.spend()
         if first.action != second.action or not self.same(first.rest, second.rest):
             return False
+        first = self._completed(first, second)
         if first == second or first.action.startswith("SETOP"):
             return first == second or self._operation_narrower(first, second)
         if first.action in _WRITING:
@@ -268,6 +301,32 @@ _FOLLOWS: Final[Mapping[str, Callable[[Reasoning, Form, Form], bool]]] = {
     "not": Reasoning._not_follows,
     "sublink": Reasoning._sublink_follows,
 }
+
+
+def joins(condition: Form) -> bool:
+    """Whether ``condition`` compares a column with a column."""
+    return condition[0] in ("using", "natural") or (
+        condition[0] == "op" and condition[2][:1] == condition[3][:1] == ("col",)
+    )
+
+
+def relation_of(label: str) -> str:
+    """The relation of a source's label, or ``OF_NO_RELATION``."""
+    return label.partition(":")[2].rpartition("#")[0]
+
+
+def _owned(item: Any, before: str, owner: str) -> Any:
+    """``item`` with the columns of ``before`` as those of ``owner``."""
+    if not isinstance(item, tuple) or item[:1] in (("text",), ("typed",)):
+        return item
+    if item[:2] == ("col", before):
+        return ("col", owner, *item[2:])
+    parts = tuple(_owned(each, before, owner) for each in item)
+    return Level(*parts) if isinstance(item, Level) else parts
+
+
+def _owners(condition: Form) -> frozenset[str]:
+    return frozenset(owner for owner, _ in _columns(condition))
 
 
 def columns(form: Any) -> frozenset[str]:

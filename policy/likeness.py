@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from policy.expressions import TooLarge
-from policy.implication import Reasoning, contradict
+from policy.implication import Reasoning, contradict, joins
 from policy.model import StatementClass
 from policy.normal import Level
 from policy.repair import Attempt, Finding, assigned, readings, replacements
@@ -88,18 +88,12 @@ def _conditions(forms: Sequence[Level]) -> list[Form]:
         for conditions in (level.where, level.having, *(joined[2] for joined in level.outer))
         for condition in conditions
     )
-    return [condition for condition in every if not _joins(condition)][:MAX_FEATURES]
+    return [condition for condition in every if not joins(condition)][:MAX_FEATURES]
 
 
 def filters(made: Attempt) -> bool:
     """Whether a statement picks out rows by what they hold."""
     return bool(_conditions(made.levels))
-
-
-def _joins(condition: Form) -> bool:
-    return condition[0] in ("using", "natural") or (
-        condition[0] == "op" and condition[2][:1] == condition[3][:1] == ("col",)
-    )
 
 
 def _items(forms: Sequence[Level]) -> list[Form]:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from policy.expressions import TooLarge
 from policy.facts import Facts, QueryString, RelationRef, Use
-from policy.implication import ANY, Reasoning, columns
+from policy.implication import ANY, OF_NO_RELATION, Reasoning, columns, relation_of
 from policy.model import DANGER, WRITES, Halt, StatementClass
 from policy.names import Names
 from policy.nearest import nearest
@@ -331,7 +331,7 @@ def _has_faulty(relation: str, finding: Finding, second: Attempt) -> bool:
     return any(
         form[:1] == ("col",)
         and form[2] in faulty
-        and (form[1].startswith("?") or form[1].partition(":")[2].rpartition("#")[0] == relation)
+        and (form[1].startswith("?") or relation_of(form[1]) == relation)
         for form in _all_forms(second)
     )
 
@@ -356,9 +356,10 @@ def _predicates_lost(first: Attempt, finding: Finding, second: Attempt) -> Halt 
         return Halt.PREDICATE_WEAKENED
     if [level.action for level in first.levels] != [level.action for level in second.levels]:
         return Halt.PREDICATE_WEAKENED
+    joined = _joined(first, finding, second)
     fewest: list[Form] | None = None
     for reading in readings(first, finding, second):
-        lost = _lost(reading, second.levels)
+        lost = _lost(reading, second.levels, joined)
         if not lost:
             return None
         if fewest is None or len(lost) < len(fewest):
@@ -366,8 +367,18 @@ def _predicates_lost(first: Attempt, finding: Finding, second: Attempt) -> Halt 
     return _worst(fewest or [], second)
 
 
-def _lost(first: Sequence[Level], second: Sequence[Level]) -> list[Form]:
-    reasoning = Reasoning()
+def _joined(first: Attempt, finding: Finding, second: Attempt) -> frozenset[str]:
+    """What the second statement may join that the first lacked, wherever it lacked it: relations that it has
+    beside those of the first, or reads a column of that was not found; and sub-selects, for such a column."""
+    gained = {name for name, _ in second.relations - first.relations}
+    if not finding.columns:
+        return frozenset(gained)
+    found = {name for name, use in second.relations if use is Use.READ and _has_faulty(name, finding, second)}
+    return frozenset({*gained, *found, OF_NO_RELATION})
+
+
+def _lost(first: Sequence[Level], second: Sequence[Level], joined: frozenset[str]) -> list[Form]:
+    reasoning = Reasoning(joined=joined)
     try:
         return [
             form for one, other in zip(first, second, strict=True) for form in _unkept(reasoning, one, other)
@@ -437,7 +448,7 @@ def _only_sources(levels: Sequence[Level]) -> Mapping[str, str]:
     labels: dict[str, set[str]] = {}
     for form in subforms(tuple(levels)):
         if form[:1] == ("relation",):
-            name = form[1].partition(":")[2].rpartition("#")[0].rpartition(".")[2]
+            name = relation_of(form[1]).rpartition(".")[2]
             labels.setdefault(f"{UNKNOWN_OWNER}{name}", set()).add(form[1])
     return {qualifier: next(iter(found)) for qualifier, found in labels.items() if len(found) == 1}
 

@@ -377,6 +377,74 @@ def test_a_qualifier_that_an_alias_hides_is_the_alias() -> None:
     assert compare(first, finding, made(sql.replace("orders.id = 3", "o.id > 3"))) is Halt.PREDICATE_WEAKENED
 
 
+LACKS = "SELECT c.name FROM c WHERE t.kind = 'x' AND c.city = 'York'"
+GROUPED = "WITH g AS (SELECT c.city, count(t.id) AS n FROM c GROUP BY c.city) SELECT city FROM g WHERE n > 5"
+UNREAD = "WITH g AS (SELECT k FROM t) SELECT c.id FROM c WHERE g.k = 1 AND c.city = 'York'"
+TWICE = "WITH g AS (SELECT c.id FROM c WHERE t.k = 1) SELECT g.id FROM g JOIN trips t ON t.c_id = g.id"
+
+
+def joining(first: str, join: str, was: str = "", now: str = "") -> str:
+    return first.replace("FROM c", f"FROM c {join}").replace(was, now)
+
+
+@pytest.mark.parametrize(
+    ("first", "at", "second", "halt"),
+    [
+        (LACKS, "t.kind", joining(LACKS, "JOIN trips t ON t.c_id = c.id"), None),
+        (LACKS, "t.kind", joining(LACKS, "LEFT JOIN trips t ON t.c_id = c.id"), None),
+        (LACKS, "t.kind", joining(LACKS, ", trips t"), None),
+        (
+            LACKS,
+            "t.kind",
+            joining(LACKS, "LEFT JOIN trips t ON t.k", "t.k WHERE t.kind = 'x' AND", "t.kind = 'x' WHERE"),
+            Halt.PREDICATE_WEAKENED,
+        ),
+        (LACKS, "t.kind", joining(LACKS, "RIGHT JOIN trips t ON t.c_id = c.id"), Halt.PREDICATE_WEAKENED),
+        (
+            LACKS,
+            "t.kind",
+            joining(LACKS, "JOIN trips t ON t.c_id = c.id", " AND c.city = 'York'", ""),
+            Halt.PREDICATE_REMOVED,
+        ),
+        (
+            LACKS,
+            "t.kind",
+            joining(LACKS, "JOIN trips t ON t.c_id = c.id", "= 'x'", "<> 'x'"),
+            Halt.PREDICATE_WEAKENED,
+        ),
+        # Within a sub-select, whose aggregates are of other rows.
+        (GROUPED, "t.id", joining(GROUPED, "JOIN trips t ON t.c_id = c.id"), None),
+        (GROUPED, "t.id", joining(GROUPED, "LEFT JOIN trips t ON t.c_id = c.id"), None),
+        (
+            GROUPED,
+            "t.id",
+            joining(GROUPED, "JOIN trips t ON t.c_id = c.id AND t.k = 1"),
+            Halt.PREDICATE_WEAKENED,
+        ),
+        (
+            GROUPED,
+            "t.id",
+            joining(GROUPED, "JOIN trips t ON t.c_id = c.id", "n > 5", "n > 4"),
+            Halt.PREDICATE_WEAKENED,
+        ),
+        # A relation that stands elsewhere already, and a CTE that was not read.
+        (TWICE, "t.k", joining(TWICE, "JOIN trips t ON t.c_id = c.id"), None),
+        (UNREAD, "g.k", joining(UNREAD, "JOIN g ON g.k = c.k"), None),
+        (
+            UNREAD,
+            "g.k",
+            joining(UNREAD, "JOIN g ON g.k = c.k", " AND c.city = 'York'", ""),
+            Halt.PREDICATE_REMOVED,
+        ),
+    ],
+)
+def test_a_relation_that_was_missing_may_be_joined(
+    first: str, at: str, second: str, halt: Halt | None
+) -> None:
+    before, finding = refused(first, at)
+    assert compare(before, finding, made(second)) is halt
+
+
 @pytest.mark.parametrize(
     ("offered", "second", "halt"),
     [
