@@ -1,5 +1,8 @@
 """``catalogs: filtered``: the statement that goes to the server in the place of one that reads catalogs.
 
+``catalogs: off`` opens no catalog, and what makes a name of a number or a text is held by the same look-ups:
+else ``SELECT n::regclass FROM generate_series(16384, 20000) n`` would list what is hidden.
+
 Owns what is put where. Each catalog in FROM becomes a sub-select of the rows that the policy shows
 (``catalog_filters``); each value that PostgreSQL would turn into a name (``name_givers``) goes through a
 look-up that knows no hidden object. Whatever else can name one is refused, and so is what cannot be filtered.
@@ -54,6 +57,7 @@ Node = Any
 """A part of libpg_query's tree: a mapping, a list or a plain value."""
 
 _OWN: Final = (None, PG_CATALOG)
+_OF_SEQUENCES: Final = frozenset({"currval", "nextval", "setval"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class Rewritten:
 def rewrite(query: QueryString, names: Names, policy: Policy) -> Rewritten | Violation | None:
     """What to forward in the place of ``query``; None where it may go as it is; a violation where neither is
     possible."""
-    if policy.relations.catalogs is not Catalogs.FILTERED or policy.mode is Mode.OBSERVE:
+    if policy.relations.catalogs is Catalogs.ON or policy.mode is Mode.OBSERVE:
         return None
     try:
         for facts in query.statements:
@@ -95,10 +99,11 @@ def rewrite(query: QueryString, names: Names, policy: Policy) -> Rewritten | Vio
             return None
         return _Rewriter(query, names, policy).rewritten()
     except Refusal as refused:
+        is_off = policy.relations.catalogs is Catalogs.OFF
         return Violation(
             refused.rule,
             refused.message,
-            refused.hint,
+            "Do without looking names up: this policy opens no catalog." if is_off else refused.hint,
             object=refused.object,
             position=refused.position,
             line=policy.relations.line,
@@ -123,11 +128,23 @@ def catalog(ref: RelationRef, names: Names, policy: Policy) -> QualifiedName | N
 
 
 def _concerns(facts: Facts, names: Names, policy: Policy) -> bool:
+    is_off = policy.relations.catalogs is Catalogs.OFF
     return (
-        any(function.name in SPECIAL and function.schema in _OWN for function in facts.functions)
+        any(
+            function.name in SPECIAL
+            and function.schema in _OWN
+            and not (is_off and _names_a_sequence(function))
+            for function in facts.functions
+        )
         or any(_is_reg(ref.name) and ref.schema in _OWN for ref in facts.types)
         or any(_may_be_catalog(ref, names, policy) for ref in facts.relations)
     )
+
+
+def _names_a_sequence(function: FunctionRef) -> bool:
+    """``nextval('name')``: relation-not-allowed has judged the name, and a writer asks for every row."""
+    text = next(iter(function.literals), None)
+    return function.name in _OF_SEQUENCES and text is not None and not text.strip().isdecimal()
 
 
 def _check_own_types(facts: Facts, names: Names) -> None:
@@ -152,7 +169,7 @@ def _check_own_types(facts: Facts, names: Names) -> None:
 
 def _names_any(what: str, ref: TypeRef | FunctionRef, hint: str) -> Refusal:
     name = ref.name if ref.schema is None else f"{ref.schema}.{ref.name}"
-    message = f"{what} {name} cannot be used while catalogs are filtered: it would name any object"
+    message = f"{what} {name} cannot be used unless catalogs are open: it would name any object"
     return Refusal("function-not-allowed", message, hint, ref.position, name)
 
 

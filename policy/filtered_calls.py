@@ -216,7 +216,7 @@ class Calls:
         return spans, end
 
     def _refused(self, fields: Fields, name: str, hint: str) -> Refusal:
-        message = f"Function pg_catalog.{name} is not allowed while catalogs are filtered"
+        message = f"Function pg_catalog.{name} is not allowed unless catalogs are open"
         return Refusal(
             FUNCTIONS_RULE,
             f"{message}: it could name any object" if name in REFUSED else message,

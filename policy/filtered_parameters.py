@@ -1,4 +1,4 @@
-"""Types of parameters that a Parse message may not declare under ``catalogs: filtered``.
+"""Types of parameters that a Parse message may not declare unless ``catalogs`` are on.
 
 Owns their OIDs, which are the same in every release (src/include/catalog/pg_type.dat). A value bound to one
 is looked up as a name, or shown as one, wherever the text puts it. Knows nothing of texts: types that a text
@@ -44,14 +44,14 @@ def named_parameters(types: Sequence[int], policy: Policy, catalog: Catalog | No
 
     Which of somebody's own types a number means is not known: all are refused where one of them holds names.
     """
-    if policy.relations.catalogs is not Catalogs.FILTERED or policy.mode is Mode.OBSERVE:
+    if policy.relations.catalogs is Catalogs.ON or policy.mode is Mode.OBSERVE:
         return None
     own = any(each >= _FIRST_OF_USERS for each in types)
     if _NAMING.isdisjoint(types) and not (own and (catalog is None or has_naming_types(catalog))):
         return None
     return Violation(
         "function-not-allowed",
-        "A parameter of a type that names objects, as regclass, is not allowed while catalogs are filtered",
+        "A parameter of a type that names objects, as regclass, is not allowed unless catalogs are open",
         "Declare it as text, or leave its type to the server.",
         line=policy.relations.line,
     )

@@ -72,7 +72,7 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
 
 
 def _by_catalog(facts: Facts, names: CatalogNames, policy: Policy) -> Iterator[Violation]:
-    if not policy.columns and policy.relations.catalogs is not Catalogs.FILTERED:
+    if not policy.columns and policy.relations.catalogs is Catalogs.ON:
         return
     yield from columns_by_catalog.Reader(facts, names, policy, NAME).violations()
     # What the snapshot does not hold, or may hold no more, is judged by name.

@@ -28,14 +28,14 @@ class HiddenColumns:
     """Which columns ``policy`` hides, by the names of the snapshot: those it names, and under ``views:
     expand`` those of views whose values tell of one.
 
-    ``naming``: under ``catalogs: filtered`` those too whose values would make a name of any number. They are
+    ``naming``: unless catalogs are open those too whose values would make a name of any number. They are
     no secret themselves, and stand in the catalogs.
     """
 
     def __init__(self, names: CatalogNames, policy: Policy, *, naming: bool = True) -> None:
         self._catalog = names.catalog
         self._policy = policy
-        self._closes_naming = naming and policy.relations.catalogs is Catalogs.FILTERED
+        self._closes_naming = naming and policy.relations.catalogs is not Catalogs.ON
         self._rules: dict[QualifiedName, tuple[ColumnRule, ...]] = {}
         self._naming: dict[QualifiedName, ColumnRule] = {}
         self._behind: dict[ColumnId, ColumnRule | None] = {}
@@ -172,7 +172,7 @@ class Reader:
     def _rows_of_functions(self) -> Iterator[Violation]:
         """Rows of a table that somebody's function gives: ``f()``, ``(f()).ssn``. Of a function that is an
         item of FROM by itself ``resolve`` knows the columns."""
-        if not self._policy.columns and self._policy.relations.catalogs is not Catalogs.FILTERED:
+        if not self._policy.columns and self._policy.relations.catalogs is Catalogs.ON:
             return
         resolved = {call.position for call in self._facts.functions if self._is_item_of_from(call)}
         for call in self._names.shared(self._facts, find_calls).calls:

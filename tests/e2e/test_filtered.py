@@ -36,6 +36,8 @@ KEEPER = (
     + "limits: {affected_rows: 1}\ncost: {max_total_cost: 100000}\n"
 )
 """The same for an agent that writes, under limits that are near to what it does."""
+CLOSED = POLICY.replace("catalogs: filtered", "catalogs: off")
+"""The same for an agent to whom no catalog is open."""
 COMMANDS = (  # noqa: SIM905  # as psql's own -c takes them, one beside the other
     r"\d;\dt;\dv;\dm;\di;\ds;\dE;\d clients;\d bills;\d staff;\d rich;\d reporting.days;"
     r"\d reporting.days_2024;"
@@ -55,7 +57,7 @@ def both(
     with postgres.database("template0") as bare, postgres.database("template0") as full:
         bare.execute(SHOWN + GRANTS)
         full.execute(SHOWN + HIDDEN + GRANTS + TOO_LOOSE)
-        with run_proxy(full, folder, {"shown": POLICY, "keeper": KEEPER}) as running:
+        with run_proxy(full, folder, {"shown": POLICY, "keeper": KEEPER, "closed": CLOSED}) as running:
             yield running, bare
 
 
@@ -459,11 +461,28 @@ def test_no_road_leads_to_a_hidden_name(
     both: tuple[RunningProxy, Database], agent: psycopg.Connection[Any], probe: str
 ) -> None:
     sql = probe.format(**_numbers(both[0]))
+    assert not _tells_of_hidden(agent, sql)
+
+
+def _tells_of_hidden(agent: psycopg.Connection[Any], sql: str) -> bool:
     said = _said(agent, sql)
     for word in re.findall(rf"{PREFIX}\w*", sql):
         said = said.replace(word, "")
     # The message that tells what is allowed repeats the policy's own pattern.
-    assert re.search(rf"(?<![a-z]){PREFIX}", said.replace("public.zz*", "")) is None
+    return re.search(rf"(?<![a-z]){PREFIX}", said.replace("public.zz*", "")) is not None
+
+
+def test_where_no_catalog_is_open_no_road_leads_to_a_name_either(both: tuple[RunningProxy, Database]) -> None:
+    numbers = _numbers(both[0])
+    with psycopg.connect(**both[0].parameters("closed"), autocommit=True) as closed:
+        assert [probe for probe in PROBES if _tells_of_hidden(closed, probe.format(**numbers))] == []
+        assert closed.execute("SELECT tableoid::regclass, pg_typeof(id) FROM clients LIMIT 1").description
+        assert closed.execute("SELECT 'clients'::regclass, to_regclass('clients')").fetchall() == [
+            ("clients", "clients")
+        ]
+        assert closed.execute(
+            "SELECT pg_relation_size('clients') >= 0, {}::regclass".format(numbers["t"])
+        ).fetchall() == [(True, None)]
 
 
 def _said(agent: psycopg.Connection[Any], sql: str) -> str:

@@ -10,6 +10,7 @@ from policy.builtin import RELATIONS, WITHHELD
 from policy.builtin_symbols import TYPES as BUILTIN_TYPES
 from policy.catalog_filters import FILTERS, MASKS
 from policy.decision import Allow, Decision, Reject, Situation, decide
+from policy.filtered import Rewritten, rewrite
 from policy.filtered_parameters import named_parameters
 from policy.loader import load
 from policy.name_givers import GIVERS, REFUSED, TYPES
@@ -250,3 +251,33 @@ def test_where_no_catalog_is_open_the_hint_says_so() -> None:
     assert not isinstance(decision, Allow)
     assert "opens no catalog" in decision.violations[0].hint
     assert "public.clients" in decision.violations[0].hint
+
+
+CLOSED = load(POLICY.replace("catalogs: filtered", "catalogs: off"), "closed.yaml")
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_looked_up"),
+    [
+        ("SELECT 16400::regclass", True),
+        ("SELECT tableoid::regclass FROM clients", True),
+        ("SELECT pg_get_viewdef(16400)", True),
+        ("SELECT nextval(16400)", True),
+        ("SELECT nextval('16400')", True),
+        ("SELECT nextval(name) FROM clients", True),
+        ("SELECT nextval('clients_id_seq'), currval('public.clients_id_seq')", False),
+        ("SELECT 16400::oid, pg_typeof(1), now()", False),
+    ],
+)
+def test_where_no_catalog_is_open_names_are_looked_up_all_the_same(sql: str, is_looked_up: bool) -> None:
+    """But for a sequence that a constant names: it has been judged as a mention, and writers ask often."""
+    rewritten = rewrite(parse(sql), PathNames(), CLOSED)
+    assert isinstance(rewritten, Rewritten) == is_looked_up
+
+
+def test_what_cannot_be_looked_up_is_refused_where_no_catalog_is_open() -> None:
+    decision = judged("SELECT pg_describe_object(1259, 16400, 0)", CLOSED)
+    assert not isinstance(decision, Allow)
+    assert decision.violations[0].rule == "function-not-allowed"
+    assert "opens no catalog" in decision.violations[0].hint
+    assert "pg_catalog or information_schema" not in decision.violations[0].hint
