@@ -19,7 +19,6 @@ from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames
 from policy.catalog_values import (
     PG_CATALOG,
-    Cast,
     CastContext,
     ColumnId,
     Function,
@@ -45,15 +44,40 @@ from policy.value_types import ValueTypes, is_string, made_of, type_named
 
 _JSON: Final = QualifiedName(PG_CATALOG, "json")
 _UNTOLD: Final = Operand(OperandKind.OTHER)
-_COMPARING_OPERATORS: Final = frozenset(
+COMPARING_OPERATORS: Final = frozenset(
     ("=", "<>", "!=", "<", ">", "<=", ">=", "@>", "<@", "&&", "<<", ">>", "&<", "&>", "-|-", "+", "*", "-")
 )
 """Those of btree and hash classes, and of arrays and ranges, which compare what they are made of."""
-_COMPARING_FUNCTIONS: Final = frozenset(
+_RANGES: Final = ("range", "multirange")
+COMPARING_FUNCTIONS: Final = frozenset(
     {
         *("array_position", "array_positions", "array_remove", "array_replace", "array_sort", "width_bucket"),
         *("max", "min", "mode", "percentile_disc", "range_merge", "range_agg"),
         *("rank", "dense_rank", "percent_rank", "cume_dist", "range_intersect_agg", "multirange"),
+        # Those behind operators and operator classes, called by name.
+        *("btarraycmp", "arraycontains", "arraycontained", "arrayoverlap", "btrecordcmp"),
+        *(f"{of}_{how}" for of in ("array", "record") for how in ("larger", "smaller")),
+        *(
+            f"{of}_{how}"
+            for of in ("array", "record", "range", "multirange")
+            for how in ("eq", "ne", "lt", "le", "gt", "ge")
+        ),
+        *(f"hash_{of}{more}" for of in ("array", "record", *_RANGES) for more in ("", "_extended")),
+        *(f"elem_contained_by_{of}" for of in _RANGES),
+        *(
+            f"{of}_{how}"
+            for of in _RANGES
+            for how in ("cmp", "contains_elem", "intersect", "minus", "union", "intersect_agg_transfn")
+        ),
+        *(
+            "_".join((of, how, *other))
+            for of in _RANGES
+            for how in (
+                *("adjacent", "after", "before", "contained_by", "contains"),
+                *("overlaps", "overleft", "overright"),
+            )
+            for other in ((), ("range",), ("multirange",))
+        ),
     }
 )
 """Functions of pg_catalog that take values of any type and compare them."""
@@ -268,16 +292,16 @@ class _Calls:
                     yield self._direct(overload.qualified, ref, overload)
         if builtin.accepts(ref.name, 1):
             yield self._direct(QualifiedName(PG_CATALOG, ref.name), ref)
-        # (x).t is a cast to t as well, where t is a type.
-        if any(cast.function is not None for cast in self._casts_named(ref.name)):
-            yield from self._cast(TypeRef(ref.name, None, cast=True, position=ref.position))
-        elif not self._names.temporary:
-            # Of a temporary relation no snapshot says whether it is a column.
-            self._note_rows(type_named(ref.name, None, self._names), ref.position)
+        # (x).t is a cast to t as well, where t is a type: a domain's CHECK runs, without any cast function.
+        # Of a temporary relation no snapshot says whether t is a column, of whatever name.
+        if any(self._may_run(named) for named in type_named(ref.name, None, self._names)):
+            cast = TypeRef(ref.name, None, cast=True, position=ref.position)
+            yield from self._cast(cast, tells_rows=not self._names.temporary)
 
-    def _casts_named(self, name: str) -> Iterator[Cast]:
-        for found in type_named(name, None, self._names):
-            yield from self._catalog.casts(found)
+    def _may_run(self, named: QualifiedName) -> bool:
+        """Whether a cast to the type may run a function that is not PostgreSQL's own, or tell of a row."""
+        casts = self._catalog.casts(named)
+        return named.schema != PG_CATALOG or any(cast.function is not None for cast in casts)
 
     # Operators ------------------------------------------------------------------------------------------
 
@@ -326,7 +350,7 @@ class _Calls:
 
     # Casts ----------------------------------------------------------------------------------------------
 
-    def _cast(self, ref: TypeRef) -> Iterator[Call]:
+    def _cast(self, ref: TypeRef, *, tells_rows: bool = True) -> Iterator[Call]:
         if ref.schema == builtin.INFORMATION_SCHEMA and ref.name in INFORMATION_SCHEMA_TYPES:
             return
         spelt = _spelt(ref.name, ref.schema)
@@ -334,7 +358,8 @@ class _Calls:
         if not found or (ref.schema == PG_CATALOG and not _is_known_type(ref.name, self._catalog)):
             self.missing.append(Missing(ref, spelt))
             return
-        self._note_rows(found, ref.position)
+        if tells_rows:
+            self._note_rows(found, ref.position)
         for target in found:
             for name in sorted(self._run_by_cast(target, ref)):
                 yield Call(name, Via.CAST, spelt, position=ref.position)
@@ -448,12 +473,7 @@ class _Calls:
             (
                 *self._facts.compared,
                 *(operand for ref in self._facts.operators for operand in self._compared_by(ref)),
-                *(
-                    o
-                    for ref in called
-                    if ref.name in _COMPARING_FUNCTIONS
-                    for o in ref.operands or (_UNTOLD,)
-                ),
+                *(o for ref in called if ref.name in COMPARING_FUNCTIONS for o in ref.operands or (_UNTOLD,)),
             )
         )
         merged = {self._type_of(read) for read in self._names.resolve(self._facts).implicit}
@@ -465,7 +485,7 @@ class _Calls:
     def _compared_by(self, ref: OperatorRef) -> tuple[Operand, ...]:
         """Operands whose comparison functions an operator may bring about, whatever its own function is: an
         index on them, a hash of them, or as elements of what they are."""
-        if ref.symbol in _COMPARING_OPERATORS:
+        if ref.symbol in COMPARING_OPERATORS:
             return ref.operands or (_UNTOLD,)
         return ()
 

@@ -58,6 +58,11 @@ CREATE AGGREGATE summed(int) (SFUNC = step, STYPE = int, INITCOND = '0');
 CREATE AGGREGATE added(int) (SFUNC = int4pl, STYPE = int, INITCOND = '0');
 CREATE FUNCTION numbered() RETURNS int8 LANGUAGE internal WINDOW IMMUTABLE AS 'window_row_number';
 CREATE OPERATOR @@@ (RIGHTARG = int, FUNCTION = of_int);
+CREATE TYPE hue AS ENUM ('x', 'y');
+CREATE FUNCTION to_hue(text) RETURNS hue {_RAISES};
+CREATE CAST (text AS hue) WITH FUNCTION to_hue(text) AS ASSIGNMENT;
+CREATE TABLE hued (id int PRIMARY KEY, h hue);
+INSERT INTO hued VALUES (1, 'x');
 CREATE OR REPLACE FUNCTION of_text(text) RETURNS bool IMMUTABLE {_RAISES};
 """
 
@@ -85,6 +90,10 @@ CALLED: Final = (
     "SELECT array_agg(n ORDER BY @@@ n) FROM plain",
     "SELECT count(*) FILTER (WHERE of_int(n) > 1) FROM plain",
     "SELECT (n).of_int FROM plain",
+    "SELECT (s).code FROM plain",
+    "SELECT (p.s).deep FROM plain p",
+    "SELECT ('x'::text).code",
+    "SELECT code(s) FROM plain",
     "SELECT summed(n) FROM plain",
     "SELECT summed(n) OVER () FROM plain",
     "CALL done()",
@@ -96,6 +105,14 @@ CALLED: Final = (
     "INSERT INTO coded (cs) VALUES (ARRAY['x'])",
     "UPDATE coded SET c = 'x' WHERE id = 1",
     "MERGE INTO coded t USING plain p ON t.id = p.id WHEN MATCHED THEN UPDATE SET c = 'q'",
+    "INSERT INTO hued VALUES (2, 'x'::text)",
+    "INSERT INTO hued VALUES (2, 'x'), (3, CAST('x' AS text))",
+    "INSERT INTO hued SELECT 2, s FROM plain",
+    "INSERT INTO hued VALUES (1, 'x') ON CONFLICT (id) DO UPDATE SET h = 'x'::text",
+    "INSERT INTO hued VALUES (1, 'x') ON CONFLICT (id) DO UPDATE SET (id, h) = (1, 'x'::text)",
+    "UPDATE hued SET h = 'x'::text WHERE id = 1",
+    "MERGE INTO hued h USING plain p ON h.id = p.id WHEN MATCHED THEN UPDATE SET h = 'x'::text",
+    "MERGE INTO hued h USING plain p ON h.id = -p.id WHEN NOT MATCHED THEN INSERT VALUES (7, 'x'::text)",
     "INSERT INTO defaulted (id) VALUES (1)",
     "INSERT INTO checked VALUES (1)",
     "INSERT INTO made (id) VALUES (1)",
@@ -109,6 +126,10 @@ QUIET: Final = (
     "INSERT INTO plain (s) VALUES ('x')",
     "INSERT INTO plain SELECT * FROM plain",
     "UPDATE plain SET s = 'y' WHERE id = 1",
+    "INSERT INTO hued VALUES (2, 'x'), (3, NULL), (4, DEFAULT)",
+    "INSERT INTO hued VALUES (1, 'x') ON CONFLICT (id) DO UPDATE SET h = 'y'",
+    "UPDATE hued SET h = 'y' WHERE id = 1",
+    "MERGE INTO hued h USING plain p ON h.id = p.id WHEN MATCHED THEN UPDATE SET h = 'y'",
     "SELECT * FROM fires",
     "SELECT id FROM made",
 )

@@ -11,6 +11,7 @@ from typing import Final
 import psycopg
 import pytest
 
+from policy.calls import COMPARING_FUNCTIONS, COMPARING_OPERATORS
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames
 from policy.decision import Reject, Situation, decide
@@ -77,6 +78,12 @@ CALLING: Final = (
     "SELECT id FROM paint WHERE tone =# 'red'",
     "SELECT hues('red', 'blue')",
     "SELECT '[red,blue]'::hues",
+    "SELECT id FROM paint p WHERE record_eq(p, p)",
+    "SELECT btrecordcmp(p, p) FROM paint p",
+    "SELECT hash_record(p) FROM paint p",
+    "SELECT array_eq(tones, tones), arraycontains(tones, tones) FROM paint",
+    "SELECT pg_catalog.btarraycmp(tones, tones) FROM paint",
+    "SELECT hash_array(tones) FROM paint",
     "WITH s AS (SELECT tone AS x FROM paint) SELECT x FROM s ORDER BY x",
     "SELECT s.x FROM (SELECT id, tone AS x FROM paint) s GROUP BY s.x",
     "WITH RECURSIVE t(x) AS (SELECT tone FROM paint UNION SELECT x FROM t) SELECT count(*) FROM t",
@@ -151,6 +158,24 @@ def test_what_does_not_passes(catalog: Catalog, sql: str) -> None:
 def test_the_server_calls_none_in_what_passes_and_does_in_most_of_the_rest(paint: Database) -> None:
     assert [sql for sql in QUIET if calls_one(sql, paint)] == []
     assert sum(calls_one(sql, paint) for sql in CALLING) > len(CALLING) * 3 // 4
+
+
+def test_whatever_stands_behind_a_comparison_is_known_by_name(paint: Database) -> None:
+    """Operators and operator classes of arrays, records and ranges, of which the functions can be called."""
+    symbols = ", ".join(f"'{symbol}'" for symbol in sorted(COMPARING_OPERATORS))
+    of = "('anyarray'::regtype, 'anyrange'::regtype, 'anymultirange'::regtype, 'record'::regtype)"
+    rows = paint.execute(f"""
+        SELECT DISTINCT p.proname FROM pg_proc p JOIN pg_operator o ON o.oprcode = p.oid
+        WHERE o.oid < 16384 AND o.oprname IN ({symbols}) AND (o.oprleft IN {of} OR o.oprright IN {of})
+        UNION SELECT p.proname FROM pg_proc p JOIN pg_amproc a ON a.amproc = p.oid
+        JOIN pg_opfamily f ON f.oid = a.amprocfamily JOIN pg_am m ON m.oid = f.opfmethod
+        WHERE a.amproclefttype IN {of} AND m.amname IN ('btree', 'hash') AND f.opfname NOT LIKE '%image%'
+          AND 'internal'::regtype <> ALL (p.proargtypes::oid[])
+        UNION SELECT p.proname FROM pg_proc p JOIN pg_aggregate a ON a.aggtransfn = p.oid
+        WHERE p.proargtypes[0] IN {of} AND p.proname ~ 'larger|smaller|intersect'""")
+    found = {name for (name,) in rows} - {"btequalimage"}
+    assert len(found) > 60
+    assert found <= COMPARING_FUNCTIONS
 
 
 def test_where_the_functions_are_open_so_is_comparing(catalog: Catalog) -> None:

@@ -257,6 +257,8 @@ class TestFunctions:
             ("SELECT 7::small_qty", "public.small_enough"),
             ("SELECT '7'::small_qty", "public.small_enough"),
             ("SELECT '{7}'::small_qty[]", "public.small_enough"),
+            ("SELECT (7).small_qty", "public.small_enough"),
+            ("SELECT (o.id).small_qty FROM orders o", "public.small_enough"),
             ("SELECT ROW(1, 'a', 2)::labels", "public.to_sku"),
             ("SELECT to_json(code) FROM labels", "public.as_json"),
             ("SELECT JSON_OBJECT('a': code) FROM labels", "public.as_json"),
