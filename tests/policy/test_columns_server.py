@@ -1,7 +1,7 @@
 """Hidden columns beside PostgreSQL's own column privileges, which know every road to a column.
 
 The agent's role may use what the policy opens, and no more: a statement that the server refuses to it is to
-be refused by the gate, and one that it runs is to pass. References are multiplied by the places they stand in.
+be refused by the gate, and one that it runs is to pass. References are multiplied by the places to put them.
 """
 
 from __future__ import annotations
