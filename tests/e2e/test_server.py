@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
 import pytest
+import structlog
 import uvloop
 
 from policy.lineage import CloseOut
 from policy.model import Access, ClassRow, FunctionRules, Limits, Pattern, Policy, RelationRules, Verdict
 from policy.model import StatementClass as C
-from proxy import handshake
+from proxy import handshake, stream
 from proxy.agents import AgentConfig, Login, TrustLoopback
 from proxy.audit_line import ConnectionIdentity
 from proxy.config import Backend, Config, Listen, ServerLimits
 from proxy.effects import AuditEntry
 from proxy.server import Server
+from proxy.wire import startup
 from tests.support.postgres import Database
+from tests.support.wire import Client, dial, query
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
@@ -174,6 +179,71 @@ def test_nobody_listens_behind_us(shop: Database) -> None:
         assert (error.sqlstate, str(error)) == ("57P03", "the database server cannot be reached")
 
     serving(config_for(shop, port=1), use)
+
+
+def test_a_name_that_is_not_resolved_for_a_while(shop: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent is told what it can use, the log why; and once the name is known again so is the server."""
+    known = False
+    resolve = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, *rest: Any, **more: Any) -> Any:
+        if host != "db.test":
+            return resolve(host, *rest, **more)
+        if not known:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return resolve(shop.server.host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    config = config_for(shop)
+    config = replace(config, backend=Backend("db.test", shop.server.port))
+
+    async def use(server: Server, port: int) -> None:
+        nonlocal known
+        with structlog.testing.capture_logs() as logged:
+            error = await refusal_of(shop, port)
+        assert (error.sqlstate, str(error)) == ("57P03", "the database server cannot be reached")
+        (line,) = [entry for entry in logged if entry["event"] == "connection refused"]
+        assert "Temporary failure in name resolution" in line["reason"]
+        assert not server._agents
+        known = True
+        connection = await connect(shop, port)
+        assert await connection.fetchval("SELECT count(*) FROM orders") > 0
+        await connection.close()
+
+    serving(config, use, asyncio.new_event_loop)
+
+
+def test_an_agent_that_vanishes_without_a_word_is_noticed(
+    shop: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half-open TCP: this end hears neither data nor an end. Keep-alive asks, and where the other end was
+    nobody knows the connection. (A machine that is gone altogether does not answer at all, which comes to the
+    same after ``TCP_KEEPCNT`` questions; that cannot be had on loopback.)"""
+    monkeypatch.setattr(stream, "KEEPALIVE", {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 1})
+
+    def begin_and_vanish(port: int) -> None:
+        with dial(port) as sock:
+            sock.sendall(startup.encode_startup({"user": "local", "database": shop.name}))
+            client = Client(sock)
+            client.cycles()
+            assert client.ask(query("BEGIN"))[-1].body == b"T"
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, 1)
+            except OSError as error:
+                pytest.skip(f"nobody vanishes from loopback without CAP_NET_ADMIN: {error}")
+
+    async def use(server: Server, port: int) -> None:
+        await asyncio.to_thread(begin_and_vanish, port)
+        assert len(server._live) == 1
+        async with asyncio.timeout(20):
+            while server._live:
+                await asyncio.sleep(0.05)
+
+    serving(config_for(shop), use, asyncio.new_event_loop)
+
+
+_TCP_REPAIR = 19
+"""Linux, include/uapi/linux/tcp.h: what is closed in it is forgotten without a word."""
 
 
 def test_a_bug_in_the_handshake_shows_nothing_of_itself(
