@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from typing import Final
 import pytest
 
 from proxy.demo import PASSWORDS
+from tests.support.proxy import free_port
 
 COMMAND: Final = (sys.executable, "-m", "proxy", "demo")
 
@@ -64,15 +63,3 @@ def _until_ready(process: subprocess.Popen[str]) -> Iterator[str]:
         if "Ctrl-C" in line:
             return
     pytest.fail(f"the demo did not start: {process.communicate()[1]}")
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 below the ephemeral range."""
-    for port in random.sample(range(20_000, 32_768), 50):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    pytest.fail("none of 50 ports is free")
