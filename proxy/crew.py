@@ -40,8 +40,8 @@ _NOT_THEIRS: Final = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 _STEADY_S: Final = 10.0
 """A worker that has served for so long has not died of its start."""
 _LONGEST_PAUSE_S: Final = 30.0
-_LOOK_S: Final = 2.0
-"""How long a worker may take to say how it fares; one that is busy is shown as it was."""
+_ANSWER_S: Final = 2.0
+"""How long a worker may take over what it is asked; one that is busy is shown as it was."""
 _TAKE_S: Final = 30.0
 """How long it may take to have a new configuration ready."""
 _CLOSING_S: Final = 30.0
@@ -191,13 +191,13 @@ class Crew:
         ready = await asyncio.gather(*(prepare(*each) for each in serving))
         return [channel for channel in ready if channel is not None]
 
-    async def look(self) -> None:
+    async def look(self, within_s: float = _ANSWER_S) -> None:
         """Learn how each worker fares (``Post.figures``)."""
 
         async def look(post: Post, figures: Awaitable[Figures]) -> None:
             post.figures = await figures
 
-        await self._ask_all(look, "figures")
+        await self._ask_all(within_s, look, "figures")
 
     async def decisions(self, limit: int) -> list[str]:
         """The latest of all workers, the newest first."""
@@ -206,24 +206,25 @@ class Crew:
         async def collect(_: Post, told: Awaitable[list[Told]]) -> None:
             found.extend(await told)
 
-        await self._ask_all(collect, "decisions", limit)
+        await self._ask_all(_ANSWER_S, collect, "decisions", limit)
         return [told.line for told in sorted(found, key=lambda told: -told.at)[:limit]]
 
     async def end_the_stuck(self, within_s: float) -> None:
         """Kill each worker whose event loop does not turn within that time."""
 
         async def ping(post: Post) -> None:
-            if post.channel is None or not post.serving:
-                return
-            try:
-                async with asyncio.timeout(within_s):
-                    await post.channel.ask("ping")
-            except TimeoutError:
-                log.error("worker does not answer", worker=post.number)
+            channel = post.channel if post.serving else None
+            # Asked twice: where all processes were stopped for a while, this one's time is over first.
+            for _ in range(2):
+                if channel is None or channel.gone.is_set():
+                    return
+                with contextlib.suppress(TimeoutError, GoneError):
+                    async with asyncio.timeout(within_s / 2):
+                        await channel.ask("ping")
+                    return
+            if post.channel is channel:
+                log.error("worker does not answer and is killed", worker=post.number)
                 post.kill()
-            except GoneError:
-                # It has died by itself.
-                return
 
         await asyncio.gather(*map(ping, self._posts))
 
@@ -231,14 +232,16 @@ class Crew:
         """Have each open the audit file anew."""
         self._tell_all("reopen")
 
-    async def _ask_all(self, use: Callable[[Post, Awaitable[Any]], Awaitable[None]], *asked: Any) -> None:
+    async def _ask_all(
+        self, within_s: float, use: Callable[[Post, Awaitable[Any]], Awaitable[None]], *asked: Any
+    ) -> None:
         """``use`` the answer of each worker that gives one in time."""
 
         async def ask(post: Post) -> None:
             if post.channel is None or not post.serving:
                 return
             try:
-                async with asyncio.timeout(_LOOK_S):
+                async with asyncio.timeout(within_s):
                     await use(post, post.channel.ask(*asked))
             except (GoneError, TimeoutError) as error:
                 log.debug("worker gives no answer", worker=post.number, asked=asked[0], error=repr(error))
@@ -392,20 +395,18 @@ class Crew:
         """As ``Peers.cancel``, whoever has the connection: its key says nothing of that, so each is asked."""
         if not self._misses.begin(source):
             return False
-        holding: list[Post] = []
+        cancelling: list[asyncio.Future[None]] = []
 
-        async def note(post: Post, holds: Awaitable[bool]) -> None:
-            if await holds:
-                holding.append(post)
+        async def cancel(post: Post, holds: Awaitable[bool]) -> None:
+            # At once, whatever the others still have to say.
+            if await holds and post.channel is not None:
+                cancelling.append(post.channel.ask("cancel", pid, secret))
 
-        await self._ask_all(note, "holds", pid, secret)
-        if not holding:
+        await self._ask_all(_ANSWER_S, cancel, "holds", pid, secret)
+        if not cancelling:
             return False
         self._misses.hit(source)
-        for post in holding:
-            if post.channel is not None:
-                with contextlib.suppress(GoneError):
-                    await post.channel.ask("cancel", pid, secret)
+        await asyncio.gather(*cancelling, return_exceptions=True)
         return True
 
 

@@ -27,6 +27,10 @@ from proxy.systemd import Notifier, take_listener
 _LAST_S: Final = 15.0
 """How long workers that have drained, or are to stop at once, may take for their last words and the audit."""
 
+_STUCK_S: Final = 30.0
+"""A worker whose event loop stands still for so long is not what serves anybody."""
+_LOOK_S: Final = 10.0
+
 log = structlog.get_logger("pgturnstile.server")
 
 
@@ -78,14 +82,22 @@ async def _run(config: Config, load: Callable[[], Config], logs: Logs, *, watch:
         control = await process.control(config, reloads)
         print(f"ready host={listen.host if listening is None else host} port={port}", flush=True)
         notifier.ready()
-        notifier.watch(crew.end_the_stuck)
+        notifier.watch()
+        watching = loop.create_task(_watch(crew))
         await asked.wait()
+        watching.cancel()
         notifier.stopping()
         reloads.stop()
         if control is not None:
             control.close()
         await _end(crew, urged)
         notifier.close()
+
+
+async def _watch(crew: Crew) -> None:
+    while True:
+        await crew.end_the_stuck(_STUCK_S)
+        await asyncio.sleep(_LOOK_S)
 
 
 async def _leave_nobody(crew: Crew) -> None:

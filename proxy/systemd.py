@@ -11,7 +11,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Final
 
 import structlog
@@ -49,24 +49,18 @@ class Notifier:
     def stopping(self) -> None:
         self._send("STOPPING=1")
 
-    def watch(self, look: Callable[[float], Awaitable[None]] | None = None) -> None:
-        """From now on say that the event loop runs, twice as often as is wanted.
-
-        ``look`` sees as often whether what is watched over here does, within the seconds that it is given.
-        """
+    def watch(self) -> None:
+        """From now on say that the event loop runs, twice as often as is wanted."""
         if self._address and self._watchdog_s:
-            self._watchdog = asyncio.get_running_loop().create_task(self._keep_saying(look))
+            self._watchdog = asyncio.get_running_loop().create_task(self._keep_saying())
 
     def close(self) -> None:
         if self._watchdog is not None:
             self._watchdog.cancel()
 
-    async def _keep_saying(self, look: Callable[[float], Awaitable[None]] | None) -> None:
-        looking: asyncio.Future[None] | None = None
+    async def _keep_saying(self) -> None:
         while True:
             self._send("WATCHDOG=1")
-            if look is not None and (looking is None or looking.done()):
-                looking = asyncio.ensure_future(look(self._watchdog_s))
             await asyncio.sleep(self._watchdog_s / 2)
 
     def _send(self, state: str) -> None:

@@ -27,6 +27,9 @@ from proxy.metrics import CONTENT_TYPE, Gauges, Page
 _OF_EACH: Final = frozenset({"process_start_time_seconds", "process_max_fds"})
 """What processes do not add up to: the supervisor's is told."""
 
+_PROBE_S: Final = 0.5
+"""How long a probe is kept for a worker that is busy: it gives up after a second by default."""
+
 LastReloaded = Callable[[], LastReload | None]
 
 
@@ -34,7 +37,7 @@ def admin_port(admin: Admin, crew: Crew, last_reload: LastReloaded) -> AdminPort
     """The port, not listening yet."""
 
     async def facts() -> Facts:
-        await crew.look()
+        await crew.look(_PROBE_S)
         return facts_of(crew, last_reload())
 
     async def metrics() -> tuple[bytes, str]:

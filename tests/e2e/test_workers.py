@@ -215,7 +215,7 @@ def test_a_worker_that_is_killed_takes_its_own_sessions_alone(proxy: RunningProx
     assert (died["exit"], died["level"], died["again_in_s"]) == (-signal.SIGKILL, "error", 0)
     wait_for(lambda: json.loads(get(proxy, "/readyz")[1])["workers"] == {"serving": 2, "of": 2}, 20)
     assert sample(proxy, "pgturnstile_worker_restarts_total") == restarts + 1
-    assert sample(proxy, DECISIONS) >= before + 1
+    wait_for(lambda: sample(proxy, DECISIONS) >= before + 1)
     with one_at_each(proxy, "changing") as found:
         assert killed not in found
         assert not any(refuses(each, "orders") for each in found.values())
@@ -237,7 +237,7 @@ def test_limits_hold_over_all_workers(proxy: RunningProxy) -> None:
         for _ in range(6):
             with pytest.raises(psycopg.OperationalError, match="too many clients already"):
                 connect(proxy, "few")
-        assert sample(proxy, 'pgturnstile_connections{agent="reader"}') == 9
+        wait_for(lambda: sample(proxy, 'pgturnstile_connections{agent="reader"}') == 9)
         assert sample(proxy, 'pgturnstile_connections{agent="few"}') == 3
     # All of it is given back.
     wait_for(lambda: sample(proxy, 'pgturnstile_connections{agent="reader"}') == 0)
@@ -251,7 +251,7 @@ def test_one_page_tells_of_both(proxy: RunningProxy) -> None:
     with one_at_each(proxy) as found:
         for n, connection in enumerate(found.values()):
             connection.execute(f"SELECT {70 + n}".encode())
-    assert sample(proxy, DECISIONS) == before + 2
+    wait_for(lambda: sample(proxy, DECISIONS) == before + 2)
     assert sample(proxy, "pgturnstile_workers") == 2
     assert sample(proxy, "process_resident_memory_bytes") > 3 * 20e6
     latest = json.loads(get(proxy, "/decisions?limit=2")[1])

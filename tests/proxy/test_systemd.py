@@ -81,27 +81,6 @@ def test_the_watchdog_hears_of_the_loop_twice_as_often_as_it_wants(
             manager.recv(100)
 
 
-def test_what_is_watched_over_is_looked_at_as_often_and_does_not_hold_the_watchdog_up(
-    manager: socket.socket,
-) -> None:
-    looks: list[float] = []
-
-    async def look(within_s: float) -> None:
-        looks.append(within_s)
-        if len(looks) == 2:
-            await asyncio.Event().wait()
-
-    async def run() -> None:
-        notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "20000"})
-        notifier.watch(look)
-        for _ in range(6):
-            assert await asyncio.to_thread(manager.recv, 100) == b"WATCHDOG=1"
-        notifier.close()
-
-    asyncio.run(run())
-    assert looks == [0.02, 0.02]
-
-
 @pytest.mark.parametrize(
     "environ",
     [{}, {"LISTEN_FDS": "1", "LISTEN_PID": "1"}, {"LISTEN_FDS": "0", "LISTEN_PID": str(os.getpid())}],

@@ -677,12 +677,30 @@ def test_a_worker_that_does_not_end_in_good_order_is_told_of(monkeypatch: pytest
     manned(monkeypatch, SERVES + UNTIL_TOLD + "sys.exit(1)", use, workers=1)
 
 
-def test_a_worker_that_is_stuck_is_killed_where_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_a_worker_that_is_stuck_is_killed(monkeypatch: pytest.MonkeyPatch, answers: int) -> None:
+    """One that answers the second time was stopped, with all others, or busy."""
+
     async def use(crew: Crew) -> None:
         await crew.start()
-        [stuck] = crew.pids
-        await crew.end_the_stuck(0.05)
-        while stuck in crew.pids:
+        [worker] = crew.pids
+        asked = 0
+
+        def ask(name: str) -> asyncio.Future[None]:
+            nonlocal asked
+            asked += 1
+            answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            if asked >= answers > 0:
+                answer.set_result(None)
+            return answer
+
+        assert crew.posts[0].channel is not None
+        monkeypatch.setattr(crew.posts[0].channel, "ask", ask)
+        await crew.end_the_stuck(0.02)
+        assert asked == (answers or 2)
+        if answers:
+            assert crew.pids == [worker]
+        while not answers and worker in crew.pids:
             await asyncio.sleep(0.01)
 
     manned(monkeypatch, SERVES + UNTIL_TOLD, use, workers=1)
