@@ -118,23 +118,26 @@ class Renderer:
         if known is not None:
             return known
         query = decision.query
-        if isinstance(query, Lifted) and isinstance(decision, Allow):
+        if isinstance(query, Lifted) and isinstance(decision, Allow) and self._shares(query):
             return self._lifted(decision, query)
         members = "".join(_decision_members(decision, self._statements))
         if len(query.sql) <= _CACHED_STATEMENT:
             self._decisions.put(decision, members)
         return members
 
+    def _shares(self, query: Lifted) -> bool:
+        """Whether all but the statement's text is that of others. Masked, it has the comments of its own."""
+        return self._statements is not Statements.LITERALS_MASKED or "/*" not in query.sql
+
     def _lifted(self, decision: Allow, query: Lifted) -> str:
         """The members of a decision of which all but the statement's text is that of others."""
+        masked = self._statements is Statements.LITERALS_MASKED
         alike = self._alike.get(query.like)
         if alike is None:
-            head, statement, tail = _decision_members(decision, self._statements)
-            if self._statements is not Statements.FULL:
-                head, tail = head + statement + tail, ""
-            alike = self._alike.put(query.like, head + _SEAM + tail)
+            head, told, tail = _decision_members(decision, self._statements)
+            alike = self._alike.put(query.like, head + (told if masked else "") + _SEAM + tail)
         head, _, tail = alike.partition(_SEAM)
-        return head + _statement(query.sql) + tail if tail else head
+        return head + ("" if masked else _told(query, self._statements)) + tail
 
     def _further(self, entry: AuditEntry) -> str:
         """The members that few lines have."""
@@ -240,22 +243,15 @@ def _policy_members(identity: ConnectionIdentity) -> str:
 
 
 def _decision_members(decision: Decision, statements: Statements) -> tuple[str, str, str]:
-    """What a line tells of the decision: before the statement's text, the text itself, and behind it."""
+    """What a line tells of the decision: before what is the text's own, that, and behind it."""
     violations = (
         (*decision.observed, *decision.warnings) if isinstance(decision, Allow) else decision.violations
     )
     refused = decision.observed if isinstance(decision, Allow) else decision.violations
     query = decision.query
     head = _members({"class": decision.statement_class, "fingerprint": parse.fingerprint(query.sql)})
-    statement = ""
-    if statements is Statements.FULL:
-        statement = _statement(query.sql)
-    elif statements is Statements.LITERALS_MASKED:
-        statement = _statement(_masked(query))
-    trace = _trace(query.sql)
     tail = _members(
         {
-            **({} if trace is None else {"trace": trace}),
             "relations": _distinct(name for facts in query.statements for name in _relation_names(facts)),
             "functions": _distinct(name for facts in query.statements for name in _function_names(facts)),
             "decision": "allow" if isinstance(decision, Allow) else "reject",
@@ -265,7 +261,18 @@ def _decision_members(decision: Decision, statements: Statements) -> tuple[str, 
             **({"masked": True} if statements is Statements.LITERALS_MASKED else {}),
         }
     )
-    return head + ",", statement, tail
+    return head + ",", _told(query, statements), tail
+
+
+def _told(query: QueryString, statements: Statements) -> str:
+    """The members that are the text's own."""
+    statement = ""
+    if statements is Statements.FULL:
+        statement = _statement(query.sql)
+    elif statements is Statements.LITERALS_MASKED:
+        statement = _statement(_masked(query))
+    trace = _trace(query.sql)
+    return statement if trace is None else f'{statement}"trace":{_text(trace)},'
 
 
 def _basis(basis: Basis) -> dict[str, Any]:

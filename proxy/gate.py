@@ -22,7 +22,7 @@ from policy.decision import Allow, Decision, Reject, Situation, decide, refuse
 from policy.engine_errors import enrich
 from policy.facts import ParseFailure, QueryString
 from policy.ledger import Ledger, MemoryLedger
-from policy.lifting import spans
+from policy.lifting import comments, spans
 from policy.model import Policy, Violation
 from policy.names import PathNames, SearchPath
 from policy.parse import parse, parse_heavy
@@ -170,9 +170,13 @@ class Gate:
 
     def _remember(self, ruling: Ruling) -> None:
         names = ruling.names
-        lifted = () if ruling.count is not None else spans(ruling.decision)
-        keyed = bool(lifted) and self._is_look_up(ruling, catalog_of(names))
-        self.cache(names).keep(ruling, lifted, keyed=keyed)
+        if ruling.count is not None:
+            self.cache(names).keep(ruling)
+            return
+        lifted = spans(ruling.decision)
+        # What a comment says changes no price.
+        keyed = not lifted or self._is_look_up(ruling, catalog_of(names))
+        self.cache(names).keep(ruling, lifted, comments(ruling.decision), keyed=keyed)
 
     def _is_look_up(self, ruling: Ruling, catalog: Catalog | None) -> bool:
         facts = ruling.decision.query.statements[0]

@@ -157,9 +157,9 @@ class Ruling:
 
 
 class LiftedRuling(Ruling):
-    """The ruling on ``text``, which is that of ``like`` but for digits that ``lifting.spans`` gave.
+    """The ruling on ``text``, which is that of ``like`` but for what ``policy.lifting`` lets be another.
 
-    With ``keyed`` (``cost.is_look_up``) the digits cannot change its price either, which both then share.
+    With ``keyed`` that cannot change its price either, which both then share (``cost.is_look_up``).
     """
 
     __slots__ = ("_like",)

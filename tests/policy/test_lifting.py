@@ -1,4 +1,4 @@
-"""Digits that do not matter to a decision: which they are, and that it is the same without them."""
+"""Digits and comments that do not matter to a decision: which they are, and that it is the same without."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policy.cost import asked_like, question
 from policy.decision import Allow, Decision, Situation, decide
-from policy.lifting import MAX_SPANS, MAX_TEXT, Lifted, spans
+from policy.lifting import COMMENT, MAX_SPANS, MAX_TEXT, Lifted, comments, shape, spans
 from policy.model import CostLimits, Mode, Policy
 from policy.names import PathNames
 from policy.parse import parse
@@ -44,6 +44,8 @@ def lifted(sql: str) -> list[str]:
         ("SELECT total FROM orders WHERE id = 007", ["007"]),
         ("SELECT total FROM orders WHERE id = 0", ["0"]),
         ("SELECT total FROM orders WHERE id=999999999", ["999999999"]),
+        ("SELECT total FROM orders WHERE id = /* 4 */ 5", ["5"]),
+        ("/*a*/ SELECT total FROM orders WHERE id = 5/*b='1'*/", ["5"]),
         ("SELECT total FROM orders WHERE id=+5", []),
         ("SELECT total FROM orders WHERE id = 5 ORDER BY 1", ["5"]),
         ("SELECT count(*) FROM orders WHERE id = 5 GROUP BY status HAVING count(*) > 2", ["5"]),
@@ -85,7 +87,6 @@ def test_numbers_that_a_column_is_compared_to(sql: str, expected: list[str]) -> 
         "SELECT total FROM orders WHERE id = '5'",
         "SELECT total FROM orders WHERE id = 5 AND status = 'x'",
         "SELECT total FROM orders WHERE id = 5 -- 6",
-        "SELECT total FROM orders WHERE id = /* 4 */ 5",
         "SELECT total AS \"a\" FROM orders WHERE id = 5",
         "SELECT total FROM orders WHERE id = $1",
         "SELECT total AS \u00fc FROM orders WHERE id = 5",
@@ -130,6 +131,52 @@ def test_what_came_of_another_text_is_no_origin_of_a_third() -> None:
     assert spans(Allow(query, first.statement_class)) == ()
 
 
+TRACE = "traceparent='00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'"
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        (f"SELECT total FROM orders WHERE id = 5 /*{TRACE}*/", [TRACE]),
+        (f"/*{TRACE}*/SELECT total FROM orders WHERE id = $1;", [TRACE]),
+        ('SELECT/*a*/total/**/FROM orders /* "b$$ */', ["a", "", ' "b$$ ']),
+        ("SELECT total -/*a*/- 1 FROM orders WHERE status = 'it''s /* x' /*'b*/", ["a", "'b"]),
+        ('SELECT total */*a*/ 2 AS "/* x" FROM orders /*b -- \\ c\n*/', ["a", "b -- \\ c\n"]),
+        ("SELECT total FROM orders", []),
+    ],
+)
+def test_comments_that_may_say_something_else(sql: str, expected: list[str]) -> None:
+    assert [sql[start:end] for start, end in comments(decided(sql))] == expected
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT total FROM orders /* a /* b */ c */",
+        "SELECT total FROM orders /* a * b */",
+        "SELECT total FROM orders /* a / b */",
+        "SELECT total FROM orders /*/ a */",
+        "SELECT total FROM orders /** a */",
+        "SELECT total FROM orders /* a **/",
+        "/*+ SeqScan(orders) */ SELECT total FROM orders WHERE id = 5",
+        "SELECT total FROM orders /* \u00fc */",
+        "SELECT total AS \u00fc FROM orders /* a */",
+        "SELECT total FROM orders -- /* a */",
+        "SELECT total FROM orders /* a */ -- b",
+        "SELECT total FROM orders WHERE status = $$/* a */$$ /* b */",
+        "SELECT total FROM orders WHERE status = $x$/* a */$x$ /* b */",
+        "SELECT total FROM orders WHERE status = E'\\' /* a */ ' /* b */",
+        "SELECT total FROM orders WHERE status = '\\' /* b */",
+        "SELECT total FROM orders /* a */; SELECT 6",
+        "EXPLAIN SELECT total FROM orders /* a */",
+        "SELECT total FROM orders " + "/* a */" * (MAX_SPANS + 1),
+        "SELECT total FROM orders /* a */" + " " * MAX_TEXT,
+    ],
+)
+def test_comments_that_may_matter_stay(sql: str) -> None:
+    assert comments(decided(sql)) == ()
+
+
 COLUMNS = st.sampled_from(("id", "customer_id", "o.id", "total"))
 SMALL = st.integers(0, 10**9 - 1).map(str)
 ODD = ("0", "00", "007", "999999999", "1000000000", "2147483648", "5e3", "5.0", "0x1f", "1_000", "-5", "- 5")
@@ -158,6 +205,55 @@ SELECTS = st.builds(
         ("", ";", " LIMIT 10", " ORDER BY 1 LIMIT 100000000", " OFFSET 5", " FETCH FIRST 3 ROWS ONLY")
     ),
 )
+
+
+WORDS = (
+    "SELECT",
+    "total",
+    "*",
+    "2",
+    "FROM",
+    "orders",
+    "o",
+    "WHERE",
+    "id",
+    "=",
+    "-",
+    "5",
+    "AND",
+    "status",
+    "=",
+    "'it''s /*'",
+)
+BETWEEN = st.sampled_from(
+    (" ", "\n", " /*a*/", "/*'*/ ", '/*b="2"*/', "/**/ ", "/*-- c*/ ", "/*$$*/", " /*0;*/", "/*\\*/")
+)
+COMMENTED = st.lists(BETWEEN, min_size=len(WORDS), max_size=len(WORDS)).map(
+    lambda drawn: "".join(word + gap for word, gap in zip(WORDS, drawn, strict=True)) + "/*end*/"
+)
+SPOKEN = st.text(st.characters(max_codepoint=127), min_size=1, max_size=20)
+
+
+@given(COMMENTED, st.lists(SPOKEN, min_size=1, max_size=4))
+@example("SELECT total FROM orders WHERE id = 5 /*0123456789*/", ["*/ OR 1=1 /*"])
+@example("SELECT total */*a*/1 FROM orders -/*b*/1 ", ["+", "-", "'"])
+def test_whatever_else_comments_say_the_decision_is_the_same(sql: str, spoken: list[str]) -> None:
+    situation = Situation("agent", names("public"))
+    first = decide(POLICY, situation, parse(sql))
+    places = comments(first)
+    assume(places)
+    other = list(sql)
+    for n, (start, end) in enumerate(places):
+        said = (spoken[n % len(spoken)] * (end - start))[: end - start]
+        if COMMENT.fullmatch(said.encode()):
+            other[start:end] = said
+    text = "".join(other)
+    assert shape(text.encode()) == shape(sql.encode())
+    parsed = parse(text)
+    assert Lifted(text, first.query) == parsed
+    by_itself = decide(POLICY, situation, parsed)
+    assert by_itself == Allow(parsed, first.statement_class, basis=first.basis)
+    assert comments(by_itself) == places
 
 
 def redrawn(sql: str, places: tuple[tuple[int, int], ...], seed: int) -> str:

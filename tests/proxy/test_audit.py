@@ -272,6 +272,19 @@ def test_statements_that_differ_in_digits_have_lines_as_of_their_own(statements:
         assert line["statement"] == sql.format(50)
 
 
+@pytest.mark.parametrize("statements", list(Statements))
+def test_statements_that_differ_in_comments_have_lines_as_of_their_own(statements: Statements) -> None:
+    renderer = Renderer(statements)
+    sql = "SELECT id FROM orders WHERE id = 1 /*traceparent='00-{:032x}-{:016x}-01'*/"
+    first = parse(sql.format(1, 2))
+    for trace in (1, 2), (0xAB, 3), (4, 0xCD):
+        text = sql.format(*trace)
+        own = Renderer(statements).render(1.5, entry_of(Allow(parse(text), StatementClass.SELECT)), WHO)
+        alike = Allow(Lifted(text, first), StatementClass.SELECT)
+        assert renderer.render(1.5, entry_of(alike), WHO) == own
+        assert json.loads(own)["trace"] == "00-{:032x}-{:016x}-01".format(*trace)
+
+
 def test_a_long_statement_seen_first_is_rendered_beside_the_event_loop(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     decisions = [allow("SELECT '" + "x" * (audit_module._AT_ONCE + n) + "'") for n in range(2)]

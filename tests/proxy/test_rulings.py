@@ -103,6 +103,50 @@ def test_nothing_else_may_differ(other: str) -> None:
     assert remembered(gate, names, other) is None
 
 
+TRACED = "SELECT total FROM orders WHERE id > $1 AND status = 'x' /*traceparent='{}'*/"
+
+
+def test_a_text_with_another_comment_is_known_and_has_the_same_price() -> None:
+    gate, names = gate_of()
+    first = judged(gate, names, TRACED.format("00-1f"))
+    first.prices[()] = price = Price(9.0, {})
+    other = remembered(gate, names, TRACED.format("01-e2"))
+    assert isinstance(other, LiftedRuling)
+    assert other.text == TRACED.format("01-e2").encode()
+    assert other.prices[()] is price
+    assert other.question is not None
+    assert other.question.text is not None
+    assert "traceparent='01-e2'" in other.question.text
+    both = judged(gate, names, POINT.format(17) + " /* a */")
+    assert both.allowed
+    assert isinstance(remembered(gate, names, POINT.format(42) + " /* b */"), LiftedRuling)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "SELECT total FROM orders WHERE id > $1 /*abcde*/;",
+        "SELECT total FROM orders WHERE id > $1 /*abcdef*/",
+        "SELECT total FROM orders WHERE id > $1 /*a*/ b*/",
+        "SELECT total FROM orders WHERE id > $1 /*a/*/*/*/",
+        "SELECT total FROM orders WHERE id > $1 /*a**/**/",
+        "SELECT total FROM orders WHERE id > $1 /*a/ b*/ ",
+        "SELECT total FROM orders WHERE id > $1 /*+Set */",
+        "SELECT total FROM orders WHERE id > $1 --abcde--",
+        "SELECT total FROM orders WHERE id > $1 -*abcde*/",
+        "SELECT total FROM orders WHERE id > $1 /*\u00fc123*/",
+        "SELECT total FROM orders WHERE id > $2 /*abcde*/",
+        "SELECT salary FROM orders WHERE id> $1 /*abcde*/",
+    ],
+)
+def test_a_comment_stands_for_a_comment_alone(other: str) -> None:
+    gate, names = gate_of()
+    first = "SELECT total FROM orders WHERE id > $1 /*12345*/"
+    judged(gate, names, first)
+    assert remembered(gate, names, other) is None
+    assert isinstance(remembered(gate, names, first.replace("12345", "a'\"$;")), LiftedRuling)
+
+
 @given(st.integers(0, 999), st.integers(0, 999), st.integers(0, 999))
 def test_what_is_remembered_is_what_would_be_decided(one: int, two: int, three: int) -> None:
     gate, names = gate_of()
