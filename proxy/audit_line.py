@@ -118,26 +118,23 @@ class Renderer:
         if known is not None:
             return known
         query = decision.query
-        if isinstance(query, Lifted) and isinstance(decision, Allow) and self._shares(query):
+        if isinstance(query, Lifted) and isinstance(decision, Allow):
             return self._lifted(decision, query)
         members = "".join(_decision_members(decision, self._statements))
         if len(query.sql) <= _CACHED_STATEMENT:
             self._decisions.put(decision, members)
         return members
 
-    def _shares(self, query: Lifted) -> bool:
-        """Whether all but the statement's text is that of others. Masked, it has the comments of its own."""
-        return self._statements is not Statements.LITERALS_MASKED or "/*" not in query.sql
-
     def _lifted(self, decision: Allow, query: Lifted) -> str:
-        """The members of a decision of which all but the statement's text is that of others."""
-        masked = self._statements is Statements.LITERALS_MASKED
+        """The members of a decision of which all but the statement's text, and the trace in it, is that of
+        others. Masked, it is theirs too: it has no comments."""
+        whole = self._statements is Statements.FULL
         alike = self._alike.get(query.like)
         if alike is None:
-            head, told, tail = _decision_members(decision, self._statements)
-            alike = self._alike.put(query.like, head + (told if masked else "") + _SEAM + tail)
+            head, statement, _, tail = _decision_members(decision, self._statements)
+            alike = self._alike.put(query.like, head + ("" if whole else statement) + _SEAM + tail)
         head, _, tail = alike.partition(_SEAM)
-        return head + ("" if masked else _told(query, self._statements)) + tail
+        return head + (_statement(query.sql) if whole else "") + _trace_member(query.sql) + tail
 
     def _further(self, entry: AuditEntry) -> str:
         """The members that few lines have."""
@@ -242,8 +239,8 @@ def _policy_members(identity: ConnectionIdentity) -> str:
     return _members({"policy": {"name": identity.policy_name, "sha256": identity.policy_sha256}})
 
 
-def _decision_members(decision: Decision, statements: Statements) -> tuple[str, str, str]:
-    """What a line tells of the decision: before what is the text's own, that, and behind it."""
+def _decision_members(decision: Decision, statements: Statements) -> tuple[str, str, str, str]:
+    """What a line tells of the decision: before the text of the statement, that, its trace, the rest."""
     violations = (
         (*decision.observed, *decision.warnings) if isinstance(decision, Allow) else decision.violations
     )
@@ -261,18 +258,17 @@ def _decision_members(decision: Decision, statements: Statements) -> tuple[str, 
             **({"masked": True} if statements is Statements.LITERALS_MASKED else {}),
         }
     )
-    return head + ",", _told(query, statements), tail
-
-
-def _told(query: QueryString, statements: Statements) -> str:
-    """The members that are the text's own."""
     statement = ""
     if statements is Statements.FULL:
         statement = _statement(query.sql)
     elif statements is Statements.LITERALS_MASKED:
         statement = _statement(_masked(query))
-    trace = _trace(query.sql)
-    return statement if trace is None else f'{statement}"trace":{_text(trace)},'
+    return head + ",", statement, _trace_member(query.sql), tail
+
+
+def _trace_member(sql: str) -> str:
+    trace = _trace(sql)
+    return "" if trace is None else f'"trace":{_text(trace)},'
 
 
 def _basis(basis: Basis) -> dict[str, Any]:
