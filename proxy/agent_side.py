@@ -33,6 +33,7 @@ from proxy.writes import HeldWrite
 
 _COPY_FAIL: Final = ord("f")
 _FUNCTION_CALL: Final = ord("F")
+_OF_STATEMENT: Final = ord("S")
 
 
 class AgentSide:
@@ -62,20 +63,29 @@ class AgentSide:
             Action.IGNORED_SYNC: self._on_ignored_sync,
         }
 
+    def resume(self) -> None:
+        """Go on where the agent's messages were held, if there are any or something waits for that."""
+        frames = self._c.agent_frames
+        if frames.pending or self.succession.pending:
+            self.advance()
+        else:
+            frames.release()
+
     def advance(self) -> None:
         """Take frame after frame while the session may go on; allowed runs leave as they came."""
-        frames = self._c.agent_frames
+        conversation = self._c
+        frames = conversation.agent_frames
         data = frames.data
         run = done = frames.end
-        waiting = self._c.waiting
+        waiting = conversation.waiting
         ending: Ending | None = None
         flush = DROP
         while (
             ending is None
-            and self._c.waiting is None
-            and self._c.awaited is None
-            and not self._c.cancelling
-            and not self._c.waits_for_copy
+            and conversation.waiting is None
+            and conversation.awaited is None
+            and not conversation.cancelling
+            and not (conversation.copying is not None and conversation.waits_for_copy)
         ):
             try:
                 kind = frames.next_frame()
@@ -83,33 +93,31 @@ class AgentSide:
                     break
                 replacement = self._take(kind, data)
             except NotYetError as wait:
-                self.succession.put_back(LEGAL[self._c.phase][kind], data[frames.body : frames.end])
+                self.succession.put_back(LEGAL[conversation.phase][kind], data[frames.body : frames.end])
                 frames.put_back()
-                self._c.awaited = wait.doubt
+                conversation.awaited = wait.doubt
                 flush = wire.FLUSH if wait.flush else DROP
                 break
             except (FramingError, MalformedMessage, TooManyNames, DismissedError) as fault:
                 ending = Ending(str(fault), fault.sqlstate)
                 break
             if replacement is not None:
-                self._c.forward(data[run : frames.start])
-                self._c.forward(replacement)
+                conversation.forward(data[run : frames.start])
+                conversation.forward(replacement)
                 run = frames.end
             done = frames.end
-            if self._c.phase is Phase.CLOSED:
+            if conversation.phase is Phase.CLOSED:
                 ending = Ending("terminated by the agent")
-        self._c.forward(data if run == 0 and done == len(data) else data[run:done])
-        self._c.forward(flush)
+        conversation.forward(data if run == 0 and done == len(data) else data[run:done])
+        if flush:
+            conversation.forward(flush)
         if self.succession.pending:
             self.succession.hasten()
-        if (
-            self._c.waiting is not None
-            and self._c.waiting is not waiting
-            and self._c.waiting.text is not None
-        ):
-            self._c.ask_ruling(self._c.waiting.text)
+        held = conversation.waiting
+        if held is not None and held is not waiting and held.text is not None:
+            conversation.ask_ruling(held.text)
         if ending is not None:
-            self._c.end(ending.reason, ending.sqlstate)
+            conversation.end(ending.reason, ending.sqlstate)
 
     def tried(self, outcome: Tried) -> None:
         """What came of the trial that a TryOut effect asked for."""
@@ -117,13 +125,15 @@ class AgentSide:
 
     def _take(self, kind: int, data: bytes) -> bytes | None:
         """Account for one message of the agent. None lets it pass; bytes (b"" for none) take its place."""
-        self._c.frame = None
-        action = LEGAL[self._c.phase].get(kind)
+        conversation = self._c
+        conversation.frame = None
+        action = LEGAL[conversation.phase].get(kind)
         if action is None:
-            raise MalformedMessage(f"message {chr(kind)!r} is not legal while {self._c.phase.value}")
+            raise MalformedMessage(f"message {chr(kind)!r} is not legal while {conversation.phase.value}")
+        frames = conversation.agent_frames
         if self.succession.pending and action in JUDGED:
-            self.succession.before(action, data[self._c.agent_frames.body : self._c.agent_frames.end])
-        return self._actions[action](data, self._c.agent_frames.body, self._c.agent_frames.end)
+            self.succession.before(action, data[frames.body : frames.end])
+        return self._actions[action](data, frames.body, frames.end)
 
     def _on_query(self, data: bytes, body: int, end: int) -> bytes | None:
         if data.find(b"\0", body, end) != end - 1:
@@ -133,15 +143,17 @@ class AgentSide:
         ruling = self._in_force.rule(text)
         if ruling is None:
             return self._hold(data, end, text, self._settle_query)
-        self._in_force.await_names(ruling)
+        if not ruling.plain:
+            self._in_force.await_names(ruling)
         return self._settle_query(ruling)
 
     def _settle_query(self, ruling: Ruling) -> bytes | None:
-        ruling = self._in_force.check_named(ruling)
+        if not ruling.plain:
+            ruling = self._in_force.check_named(ruling)
         if self._c.repairs.waits:
             return self._weigh(ruling, self._settle_weighed_query)
         if ruling.allowed:
-            ruling = self._c.repairs.judge(ruling, (), self._in_force.executed_rulings(ruling))
+            ruling = self._c.repairs.judge(ruling, self._in_force.executed_rulings(ruling))
         return self._settle_weighed_query(ruling)
 
     def _settle_weighed_query(self, ruling: Ruling) -> bytes | None:
@@ -273,8 +285,10 @@ class AgentSide:
     def _on_bind(self, data: bytes, body: int, end: int) -> bytes | None:
         self._c.pipeline_open = True
         message = frontend.decode_bind(data, body, end)
-        wait_for(self._c.names.doubt(message.statement))
-        prepared = self._c.names.statement(message.statement)
+        prepared = self._c.names.settled_statement(message.statement)
+        if prepared is None:
+            wait_for(self._c.names.doubt(message.statement))
+            prepared = self._c.names.statement(message.statement)
         if prepared is None:
             # Prepared nowhere that we saw: the server has no such statement, and says so itself.
             self._c.replies.owe(Reply(Owed.BIND, must_fail=True))
@@ -283,7 +297,7 @@ class AgentSide:
             self._await_sync_point()
         types = prepared.types
         fresh = self._in_force.again(prepared.ruling)
-        if fresh is not None:
+        if fresh is not None and fresh is not prepared.ruling:
             fresh = self._in_force.held_to(prepared, fresh)
         if self._c.limited is not None and not self._binds_at_once(fresh, types):
             self._c.await_result()
@@ -296,15 +310,19 @@ class AgentSide:
         return self._settle_bind(message, prepared.types, self._in_force.held_to(prepared, ruling))
 
     def _settle_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes | None:
-        ruling = self._in_force.check_named(ruling)
-        self._c.repairs.binds(ruling, message, types)
-        if self._c.repairs.waits:
-            values = bound_values(message, types)
-            return self._weigh(ruling, lambda told: self._settle_weighed_bind(message, types, told), values)
+        if not ruling.plain:
+            ruling = self._in_force.check_named(ruling)
+        repairs = self._c.repairs
+        repairs.binds(ruling, message, types)
+        if repairs.waits:
+            return self._weigh_bind(message, types, ruling)
         if ruling.allowed:
-            values = bound_values(message, types) if self._c.repairs.watching else ()
-            ruling = self._c.repairs.judge(ruling, values, self._in_force.executed_rulings(ruling))
+            ruling = repairs.judge(ruling, self._in_force.executed_rulings(ruling), message, types)
         return self._settle_weighed_bind(message, types, ruling)
+
+    def _weigh_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes | None:
+        values = bound_values(message, types)
+        return self._weigh(ruling, lambda told: self._settle_weighed_bind(message, types, told), values)
 
     def _settle_weighed_bind(
         self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling
@@ -361,22 +379,29 @@ class AgentSide:
         return wire.bind_message(b"", self._c.refused_text)
 
     def _on_describe(self, data: bytes, body: int, end: int) -> bytes | None:
-        target = frontend.decode_target(data[body:end])
-        described = Owed.DESCRIBE_STATEMENT if target.kind == b"S" else Owed.DESCRIBE_PORTAL
+        frontend.check_target(data, body, end)
+        described = Owed.DESCRIBE_STATEMENT if data[body] == _OF_STATEMENT else Owed.DESCRIBE_PORTAL
         self._c.replies.owe(Reply(described))
         return None
 
     def _on_execute(self, data: bytes, body: int, end: int) -> bytes | None:
         self._c.pipeline_open = True
-        message = frontend.decode_execute(data[body:end])
-        wait_for(self._c.names.portal_doubt(message.portal))
-        portal = self._c.names.portal(message.portal)
+        name = frontend.decode_execute(data, body, end)
+        portal = self._c.names.settled_portal(name)
+        if portal is None:
+            wait_for(self._c.names.portal_doubt(name))
+            portal = self._c.names.portal(name)
         if portal is None:
             # Bound to nothing we saw: the server has no such portal, and says so itself.
             self._c.replies.owe(Reply(Owed.EXECUTE, must_fail=True))
             return None
-        self._in_force.await_names(portal.ruling)
-        ruling = self._in_force.check_named(self._in_force.judged_anew(portal))
+        ruling = portal.ruling
+        if not ruling.plain:
+            self._in_force.await_names(ruling)
+        if ruling.policy is not self._c.gate.policy:
+            ruling = self._in_force.judged_anew(portal)
+        if not ruling.plain:
+            ruling = self._in_force.check_named(ruling)
         if not ruling.allowed or not ruling.running.reads:
             self._c.await_result()
         self.succession.taken()
@@ -428,8 +453,8 @@ class AgentSide:
             reply.changes = (names.forget(target.name),) if target.kind == b"S" else names.close(target.name)
         return None
 
-    def _on_sync(self, data: bytes, body: int, end: int) -> bytes | None:
-        frontend.decode_empty(data[body:end])
+    def _on_sync(self, _data: bytes, body: int, end: int) -> bytes | None:
+        frontend.check_empty(body, end)
         if not self._c.segment_reads:
             self._c.await_result()
         reply = Reply(Owed.SYNC)
@@ -443,8 +468,8 @@ class AgentSide:
             self._c.awaited = Unanswered(self._c.replies.queue, reply)
         return None
 
-    def _on_flush(self, data: bytes, body: int, end: int) -> bytes | None:
-        frontend.decode_empty(data[body:end])
+    def _on_flush(self, _data: bytes, body: int, end: int) -> bytes | None:
+        frontend.check_empty(body, end)
         return None
 
     def _on_function_call(self, _data: bytes, _body: int, _end: int) -> bytes | None:
@@ -478,8 +503,8 @@ class AgentSide:
             return None
         return data[self._c.agent_frames.start : end] + head.write.copied()
 
-    def _on_terminate(self, data: bytes, body: int, end: int) -> bytes | None:
-        frontend.decode_empty(data[body:end])
+    def _on_terminate(self, _data: bytes, body: int, end: int) -> bytes | None:
+        frontend.check_empty(body, end)
         self._c.phase = Phase.CLOSED
         return None
 
@@ -490,9 +515,9 @@ class AgentSide:
         self._c.phase = Phase.READY
         return self._on_sync(data, body, end)
 
-    def _on_ignored_sync(self, data: bytes, body: int, end: int) -> bytes | None:
+    def _on_ignored_sync(self, _data: bytes, body: int, end: int) -> bytes | None:
         """The server would read past it while it copies. Kept back until it is known that it did not."""
-        frontend.decode_empty(data[body:end])
+        frontend.check_empty(body, end)
         self._c.copy_syncs += 1
         return DROP
 

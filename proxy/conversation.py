@@ -148,6 +148,8 @@ class Conversation:
         """True where an earlier policy let the session make temporary relations."""
         self._judge_by(gate)
         self.clock = clock
+        self.now = clock()
+        """The clock's reading when what is being dealt with arrived: a chunk, or the answer to an effect."""
         self.agent_frames = FrontendFrames(message_bytes)
         self.server_frames = BackendFrames()
         self.replies = Replies()
@@ -170,12 +172,9 @@ class Conversation:
         self.first_path, self.path_unsettled = path, False
         self.left_paths: tuple[tuple[str, ...], ...] = ()
         """Paths that the end of the open transaction, or of a part of it, may bring back."""
-        self.generation = gate.generation
-        self.scope = gate.names((path,))
-        """What names mean now: rulings are made and kept under it."""
-        self.cache = gate.cache(self.scope)
         self.altered = False
         """True from a statement that may change the schema until the catalog has been asked again."""
+        self.use_paths((path,))
         self.has_altered = False
         """True from the first statement of the session that may have changed the schema."""
         self.phase = Phase.READY
@@ -187,14 +186,24 @@ class Conversation:
         """The message whose late ruling is being carried out; None while one is taken from the stream."""
         self.pipeline_open = False
         """True from a message of the extended protocol up to the Sync or Query that ends its transaction."""
-        self.question_name = f"pgturnstile_price_{nonce}".encode()
-        self.count_name = f"pgturnstile_count_{nonce}".encode()
-        self.refused_text = f"pgturnstile_refused_{nonce}".encode()
-        self.path_statement = f"pgturnstile_path_{nonce}".encode()
+        self._reserve(nonce)
         self.status = b"I"
         """Transaction status as the server last gave it."""
         self.fatal_relayed = False
         self.effects: list[Effect] = []
+
+    def _reserve(self, nonce: str) -> None:
+        """Names and a text that are ours."""
+        self.question_name = f"pgturnstile_price_{nonce}".encode()
+        self.count_name = f"pgturnstile_count_{nonce}".encode()
+        self.refused_text = f"pgturnstile_refused_{nonce}".encode()
+        self.path_statement = f"pgturnstile_path_{nonce}".encode()
+
+    def begin(self) -> None:
+        """Something has arrived: what follows from it is gathered anew."""
+        self.effects = []
+        self.now = self.clock()
+        self.asked_schema = False
 
     def _judge_by(self, gate: Gate) -> None:
         identity = self.identity
@@ -228,9 +237,15 @@ class Conversation:
         return self.waiting is not None or self.awaited is not None or self.cancelling or self.waits_for_copy
 
     @property
+    def may_be_held(self) -> bool:
+        """True where ``held`` is, and where it is yet to be seen that it is not any more."""
+        awaits = self.waiting is not None or self.awaited is not None
+        return awaits or self.cancelling or self.copying is not None
+
+    @property
     def overfull(self) -> bool:
         """True while the agent should not be read: too much of its waits already, here or in the server."""
-        return len(self.replies.queue) > _MOST_OWED or (self.held and self.agent_frames.backlog > _BACKLOG)
+        return len(self.replies.queue) > _MOST_OWED or (self.agent_frames.backlog > _BACKLOG and self.held)
 
     @property
     def in_flight(self) -> bool:
@@ -273,8 +288,11 @@ class Conversation:
     def tell_agent(self, data: bytes) -> None:
         """Write ``data`` before what else this chunk of the server's makes, but for what the store of repairs
         is to know first: what we ask or record comes after what the agent reads."""
-        told = [n for n, effect in enumerate(self.effects) if isinstance(effect, Tell)]
-        self.effects.insert(told[-1] + 1 if told else 0, ToFrontend(data))
+        place = 0
+        for n, effect in enumerate(self.effects):
+            if isinstance(effect, Tell):
+                place = n + 1
+        self.effects.insert(place, ToFrontend(data))
 
     def forward(self, data: bytes) -> None:
         if data:
@@ -282,10 +300,11 @@ class Conversation:
 
     def owe(self, reply: Reply) -> bool:
         """Note the reply to a decided statement; one that the server reads past is recorded at once."""
-        owed = self.replies.owe(reply)
-        if not owed:
-            self.record_dropped((reply,))
-        return owed
+        if not self.replies.discarding:
+            self.replies.queue.append(reply)
+            return True
+        self.record_dropped((reply,))
+        return False
 
     def entry(self, ruling: Ruling, protocol: str) -> AuditEntry:
         self.decisions += 1
@@ -293,7 +312,7 @@ class Conversation:
             f"{self.identity.connection}-{self.decisions}",
             ruling.decision,
             "copy" if ruling.copies else protocol,
-            self.clock(),
+            self.now,
         )
         entry.repair, entry.part = self.repairs.repair_of(ruling), self.repairs.part_of(ruling)
         if protocol == "extended":
@@ -351,7 +370,7 @@ class Conversation:
     def record_unknown(self, entry: AuditEntry) -> None:
         self.repairs.settle(entry)
         entry.values = None
-        entry.ms = (self.clock() - entry.started) * 1000
+        entry.ms = (self.now - entry.started) * 1000
         self.effects.append(Record(entry))
 
     def record_dropped(self, replies: Iterable[Reply]) -> None:
@@ -417,15 +436,20 @@ class Conversation:
 
     def use_paths(self, paths: tuple[tuple[str, ...], ...]) -> None:
         self.generation = self.gate.generation
+        self.asked_schema = True
+        """True where ``generation`` is that of now: nothing else happens while a chunk is dealt with."""
         self.scope = self.gate.names(paths, unsettled=self.unsettled, temporary=self.temporary)
+        """What names mean now: rulings are made and kept under it."""
+        self.distrusted = isinstance(self.scope, CatalogNames) and self.scope.unsettled
+        """True where ``scope`` takes the schema for one that this session may have changed."""
         self.cache = self.gate.cache(self.scope)
 
     def keep_up(self) -> None:
         """Judge by the newest snapshot of the schema, and trust it no further than it can be trusted."""
-        scope = self.scope
-        outgrown = isinstance(scope, CatalogNames) and scope.unsettled is not self.unsettled
-        if outgrown or self.gate.generation is not self.generation:
-            self.use_paths(scope.paths)
+        outgrown = (self.altered or self.distrusted) and self.unsettled is not self.distrusted
+        if outgrown or not (self.asked_schema or self.gate.generation is self.generation):
+            self.use_paths(self.scope.paths)
+        self.asked_schema = True
 
     def ask_ruling(self, text: bytes) -> None:
         """Have ``text`` judged away from here, by the schema as it then is if this session changed it."""
@@ -463,7 +487,7 @@ class Conversation:
         say SET TRANSACTION. So it is where temporary objects may come first: current_schemas would make the
         schema for them (fetch_search_path in namespace.c).
         """
-        if not self.path_unsettled:
+        if not self.path_unsettled or self.agent_frames.mid_copy_data:
             return
         self.path_unsettled = False
         by_setting = self.status != b"I" or any(_TEMPORARY in path for path in self.scope.paths)

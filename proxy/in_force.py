@@ -30,7 +30,7 @@ class InForce:
         """The ruling on ``text``, None where it has to be worked out away from here."""
         conversation = self._c
         conversation.keep_up()
-        if conversation.schema_outdated:
+        if conversation.altered and conversation.schema_outdated:
             return self._rule_alteration(text)
         known = conversation.cache.get(text)
         return known if known is not None else conversation.gate.rule(text, conversation.scope)
@@ -47,9 +47,13 @@ class InForce:
 
     def again(self, ruling: Ruling) -> Ruling | None:
         """The ruling on a prepared statement now: on another path or schema its names may mean others."""
-        self._c.keep_up()
-        current = self._in_force(ruling) and not self._c.schema_outdated
-        return ruling if current else self.rule(ruling.text)
+        conversation = self._c
+        conversation.keep_up()
+        if not conversation.altered or not conversation.schema_outdated:
+            known = ruling.names is conversation.scope and ruling.policy is conversation.gate.policy
+            if known or self._in_force(ruling):
+                return ruling
+        return self.rule(ruling.text)
 
     def _in_force(self, ruling: Ruling) -> bool:
         """True where the policy and the names that ``ruling`` rests on are those of now."""
@@ -105,7 +109,7 @@ class InForce:
         elif fresh.allowed and fresh.priced and portal.price is None:
             fresh = gate.unasked(fresh)
         elif fresh.allowed and fresh.priced and portal.price is not None:
-            weighed = gate.weighed(fresh, portal.price.plan, self._c.clock())
+            weighed = gate.weighed(fresh, portal.price.plan, self._c.now)
             portal.price = weighed.price or portal.price
             fresh = weighed.refusal or fresh
         portal.ruling = fresh

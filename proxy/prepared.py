@@ -185,6 +185,16 @@ class Names:
         """Whether a portal was bound since the last Sync or Query, or is yet to be closed."""
         return any(change.segment == self._segment for change in self._portals.values())
 
+    def settled_statement(self, name: bytes) -> Prepared | None:
+        """What ``name`` stands for, where that is one thing and was nothing else before; else ask further."""
+        found = self._statements.get(name)
+        return found.value if found is not None and found.before is None else None
+
+    def settled_portal(self, name: bytes) -> Portal | None:
+        """The same of a portal's name."""
+        found = self._portals.get(name)
+        return found.value if found is not None and found.before is None else None
+
     def statement(self, name: bytes) -> Prepared | None:
         """What was prepared under ``name``, and may be there still."""
         found = self._statements.get(name)

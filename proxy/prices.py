@@ -51,7 +51,7 @@ class Prices:
     def price_held(self, ruling: Ruling, types: tuple[int, ...] = ()) -> Price | None:
         """The price asked before, where no bound value can change it and it is not too old."""
         price = ruling.prices.get(types)
-        return price if price is not None and price.until > self._c.clock() else None
+        return price if price is not None and price.until > self._c.now else None
 
     def must_ask(self, ruling: Ruling) -> bool:
         """A server that reads past everything up to a Sync answers nothing, nor runs the statement."""
@@ -205,7 +205,7 @@ class Prices:
         if self._c.waiting is None:
             self._c.waiting = Held(self._agent.this_frame(), entry=entry)
         exchange = Exchange(done, limit_s)
-        self._asked = self._c.clock()
+        self._asked = self._c.now
         for owed in asked.owed:
             self._c.replies.owe(Reply(owed, exchange=exchange))
         return asked.messages
@@ -216,7 +216,7 @@ class Prices:
         return held.frame if held is not None else DROP
 
     def _priced(self, ruling: Ruling, answer: Answer, types: tuple[int, ...]) -> Priced:
-        now = self._c.clock()
+        now = self._c.now
         self._c.gate.meter.explained(now - self._asked)
         if answer.late:
             return Priced(self._c.gate.unpriced(ruling), None)

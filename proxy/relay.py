@@ -149,7 +149,8 @@ class Relay:
             return
         try:
             self._carry_out(self._session.from_frontend(data))
-            self._set_unread(_OVERFULL, self._session.overfull)
+            if self._unread or self._session.overfull:
+                self._set_unread(_OVERFULL, self._session.overfull)
         except Exception as error:
             self._surprised(error)
 

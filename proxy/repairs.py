@@ -59,8 +59,10 @@ class Repairs:
         self._dialogue = Dialogue(gate.policy, told, scope, connection)
         self._now = now
         self._tell = tell
-        self._judged: tuple[QueryString, Judged] | None = None
-        """The statement judged last, and what it was found to be."""
+        self._judged: QueryString | None = None
+        """The statement judged last."""
+        self._found: Judged | None = None
+        """What it was found to be, None for a statement of its own."""
         self._bound: tuple[QueryString, Values] | None = None
         self._told: Decision | None = None
         """The decision last had from a ledger that waits, which knows of it."""
@@ -70,18 +72,26 @@ class Repairs:
         """True while a statement could be the answer to an earlier refusal."""
         return self.waits or (self._kept and self._ledger.has_open(self._scope))
 
-    def judge(self, ruling: Ruling, values: Sequence[Parameter] = (), runs: Sequence[Ruling] = ()) -> Ruling:
+    def judge(
+        self,
+        ruling: Ruling,
+        runs: Sequence[Ruling] = (),
+        bound: Bind | None = None,
+        types: Sequence[int] = (),
+    ) -> Ruling:
         """``ruling``, or the refusal of what answers an earlier refusal and may not stand in for it.
 
-        ``runs`` are the rulings on what it has run by EXECUTE.
+        ``runs`` are the rulings on what it has run by EXECUTE; ``bound`` is the Bind at hand, of a statement
+        whose parameters have ``types``.
         """
         decision = ruling.decision
-        self._judged = (decision.query, Judged(decision))
+        self._judged, self._found = decision.query, None
         # Asked of every statement: what a ledger in memory need not be asked costs nothing else.
         if not self._kept or not (self.waits or self._ledger.has_open(self._scope)):
             return ruling
+        values = () if bound is None else bound_values(bound, types)
         judged = self._asked.judge(decision, ruling.names, self._now(), values, _as_runs(runs))
-        self._judged = (decision.query, judged)
+        self._found = judged
         return self._as_told(ruling, judged.decision)
 
     def question(
@@ -92,7 +102,7 @@ class Repairs:
         if not self.waits:
             return None
         if not self._asked.concerns(decision):
-            self._judged = (decision.query, Judged(decision))
+            self._judged, self._found = decision.query, None
             return None
         if isinstance(decision, Reject):
             return lambda: self._asked.judge_refused(decision, names, now, values)
@@ -100,7 +110,7 @@ class Repairs:
 
     def answered(self, ruling: Ruling, judged: Judged) -> Ruling:
         """``ruling`` as the answer to its question has it."""
-        self._judged = (ruling.decision.query, judged)
+        self._judged, self._found = ruling.decision.query, judged
         self._told = judged.decision
         return self._as_told(ruling, judged.decision)
 
@@ -122,33 +132,33 @@ class Repairs:
 
     def repair_of(self, ruling: Ruling) -> Repair | None:
         """The repair that the statement of ``ruling``, judged last, was found to be."""
-        return self._judged_as(ruling).repair
+        found = self._found_of(ruling)
+        return None if found is None else found.repair
 
     def part_of(self, ruling: Ruling) -> Part | None:
         """The place in a lineage of the statement of ``ruling``, judged last."""
-        return self._judged_as(ruling).part
+        found = self._found_of(ruling)
+        return None if found is None else found.part
 
-    def _judged_as(self, ruling: Ruling) -> Judged:
-        judged = self._judged
-        known = judged is not None and judged[0] is ruling.decision.query
-        return judged[1] if judged is not None and known else Judged(ruling.decision)
+    def _found_of(self, ruling: Ruling) -> Judged | None:
+        return self._found if self._judged is ruling.decision.query else None
 
     def refused(self, ruling: Ruling) -> Ruling:
         """A refusal as it is to be told: it opens a lineage, or spends the turn of the one it answers."""
         decision = ruling.decision
         if not self._kept or not isinstance(decision, Reject) or decision is self._told:
             return ruling
-        if self._judged is None or self._judged[0] is not decision.query:
+        if self._judged is not decision.query:
             judged = self.judge(ruling)
             if judged.decision is not decision:
                 return judged
-        _, repair, part = self._judged_as(ruling)
+        _, repair, part = self._found_of(ruling) or Judged(decision)
         if part is not None and repair is None:
             # Halted as an answer: it opens nothing of its own.
             return ruling
         values = _parameters(self.bound_to(ruling))
         told = self._dialogue.refused(decision, ruling.names, repair, self._now(), values=values)
-        self._judged = (decision.query, Judged(told.decision, repair, told.part))
+        self._judged, self._found = decision.query, Judged(told.decision, repair, told.part)
         return self._as_told(ruling, told.decision)
 
     def rejected(self, decision: Reject, names: Names, entry: AuditEntry) -> Reject:

@@ -37,6 +37,8 @@ _STATUSES: Final = (b"I", b"T", b"E")
 _ANY_TIME: Final = frozenset(b"SNA")
 """ParameterStatus, NoticeResponse, NotificationResponse: answers to nothing."""
 _COPY_IN: Final = (Place.IN, Place.EXECUTE_IN)
+_RUN: Final = (Owed.QUERY, Owed.EXECUTE)
+"""What rows answer."""
 _TAG_BYTES: Final = 256
 """The longest command tag that is kept; PostgreSQL's are under 64 (COMPLETION_TAG_BUFSIZE)."""
 
@@ -61,13 +63,8 @@ class ServerSide:
             run = frames.end
             self._mid_dropped = frames.mid_frame
         while True:
-            frames.capture = bool(queue) and queue[0].exchange is not None
             head = queue[0] if queue else None
-            frames.rows_of = NO_ROWS if head is None else ROWS[head.at]
-            if head is not None and head.rows_before < 0:
-                head.rows_before, head.bytes_before = frames.rows, frames.row_bytes
-                if self._c.limits is not None:
-                    self._watch(head, self._c.limits)
+            self._come_to(head)
             kind = frames.next_frame()
             if kind == 0:
                 break
@@ -90,8 +87,31 @@ class ServerSide:
         if passed:
             self._c.tell_agent(passed)
 
+    def _come_to(self, head: Reply | None) -> None:
+        """What the server sends next answers ``head``: have the frames cut accordingly."""
+        frames = self._c.server_frames
+        if head is None:
+            frames.capture, frames.rows_of = False, NO_ROWS
+            return
+        frames.rows_of = ROWS[head.at]
+        if head.rows_before >= 0:
+            return
+        head.rows_before, head.bytes_before = frames.rows, frames.row_bytes
+        frames.capture = head.exchange is not None
+        limits = self._c.limits
+        if limits is not None and (head.counted is not None or self._c.muted or head.kind in _RUN):
+            self._watch(head, limits)
+
     def _reply(self, kind: int, data: bytes, head: Reply | None) -> bytes | None:
         """Account for one message of the backend. None lets it pass; bytes (b"" for none) take its place."""
+        if (
+            head is not None
+            and kind != _READY
+            and NEXT[head.at].get(kind) is Place.DONE
+            and head.exchange is None
+            and head.write is None
+        ):
+            return self._done(kind, data, head)
         frames = self._c.server_frames
         if kind in _ANY_TIME:
             if kind == _PARAMETER:
@@ -123,6 +143,21 @@ class ServerSide:
         if self._c.limits is None:
             return None
         return self._when_over(head)
+
+    def _done(self, kind: int, data: bytes, head: Reply) -> bytes | None:
+        """The end of an answer that is the agent's own, in the extended protocol."""
+        conversation, counted = self._c, head.counted
+        over = counted is not None and bool(counted.over)
+        head.at = Place.DONE
+        if kind == _COMPLETE and head.entry is not None and not over:
+            head.entry.command_tag = self._command_tag(data)
+        conversation.copy_syncs = 0
+        conversation.replies.queue.popleft()
+        for change in head.changes:
+            change.settle()
+        if head.entry is not None:
+            self._finish(head)
+        return self._when_over(head) if over or conversation.muted else None
 
     def _advance(self, kind: int, head: Reply) -> None:
         """The answer to ``head`` goes on with a message of type ``kind``, or is none."""
@@ -256,7 +291,7 @@ class ServerSide:
             self._finish(head)
         if not queue and self._c.status == b"I":
             self._c.names.transaction_ended()
-        if not queue and self._c.status != b"E" and not self._c.agent_frames.mid_copy_data:
+        if self._c.path_unsettled and not queue and self._c.status != b"E":
             self._c.ask_path()
         return None if self._c.limits is None else self._ready_under_limits(head)
 

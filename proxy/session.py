@@ -114,7 +114,7 @@ class Session:
         """Bytes of the agent, in any split."""
         if self._c.phase is Phase.CLOSED:
             return []
-        self._c.effects = []
+        self._c.begin()
         self._c.agent_frames.feed(chunk)
         self._agent.advance()
         return self._c.effects
@@ -123,8 +123,8 @@ class Session:
         """Bytes of PostgreSQL, in any split."""
         if self._c.phase is Phase.CLOSED:
             return []
-        self._c.effects = []
-        was_held = self._c.held
+        self._c.begin()
+        was_held = self._c.may_be_held
         # What is relayed before a breach is noticed ends with a message.
         room = not self._c.server_frames.mid_frame
         try:
@@ -135,12 +135,12 @@ class Session:
         if self._succession.pending:
             self._succession.attempt()
         if was_held and not self._c.held and not self._c.closed:
-            self._agent.advance()
+            self._agent.resume()
         return self._c.effects
 
     def adopt(self, gate: Gate) -> list[Effect]:
         """Judge by ``gate`` as soon as nothing is half-way; the effect ``JudgedAnew`` says when."""
-        self._c.effects = []
+        self._c.begin()
         if not self._c.closed:
             self._succession.propose(gate)
         return self._c.effects
@@ -148,14 +148,14 @@ class Session:
     def dismiss(self, reason: str, *, at_once: bool) -> list[Effect]:
         """End the session with ``reason`` as soon as nothing runs: with ``at_once`` inside a transaction too,
         which is rolled back."""
-        self._c.effects = []
+        self._c.begin()
         if not self._c.closed:
             self._succession.dismiss(reason, at_once=at_once)
         return self._c.effects
 
     def decided(self, ruling: Ruling) -> list[Effect]:
         """The ruling that a Decide effect asked for."""
-        self._c.effects = []
+        self._c.begin()
         held, self._c.waiting = self._c.waiting, None
         if held is None or held.complete is None or self._c.phase is Phase.CLOSED:
             return []
@@ -176,7 +176,7 @@ class Session:
 
     def consulted(self, judged: Judged) -> list[Effect]:
         """What the store of repairs says, which a Consult effect asked for."""
-        self._c.effects = []
+        self._c.begin()
         held, self._c.waiting = self._c.waiting, None
         if held is None or held.consulted is None or self._c.phase is Phase.CLOSED:
             self._c.repairs.give_back(judged)
@@ -199,7 +199,7 @@ class Session:
 
     def tried(self, outcome: Tried) -> list[Effect]:
         """What came of the trial that a TryOut effect asked for."""
-        self._c.effects = []
+        self._c.begin()
         if self._c.phase is Phase.CLOSED:
             return []
         self._agent.tried(outcome)
@@ -210,7 +210,7 @@ class Session:
 
     def look(self, *, flowing: bool) -> list[Effect]:
         """See whether the server takes too long; ``flowing`` is False while the agent does not read."""
-        self._c.effects = []
+        self._c.begin()
         if not self._c.closed:
             self._watchdog.look(flowing=flowing)
         return self._c.effects
@@ -221,7 +221,7 @@ class Session:
 
     def cancelled(self) -> list[Effect]:
         """Every cancel request has been dealt with."""
-        self._c.effects = []
+        self._c.begin()
         self._c.cancelling = False
         if not self._c.held and not self._c.closed:
             self._agent.advance()
@@ -229,13 +229,13 @@ class Session:
 
     def lost(self) -> list[Effect]:
         """One of the connections is gone: what is still owed is recorded as unknown."""
-        self._c.effects = []
+        self._c.begin()
         self._c.phase = Phase.CLOSED
         self._c.record_lost()
         return self._c.effects
 
     def refuse(self, message: str, sqlstate: str) -> list[Effect]:
         """End the session from our side with a FATAL error (drain, failure of the proxy)."""
-        self._c.effects = []
+        self._c.begin()
         self._c.end(message, sqlstate)
         return self._c.effects

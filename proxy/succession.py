@@ -81,7 +81,7 @@ class Succession:
         """A message is at hand that is judged: what is due comes first. Raises NotYetError where the server
         has to answer before that, and DismissedError where this is the end."""
         queue = self._c.replies.queue
-        if action is Action.EXECUTE and self._completes_bind(frontend.decode_execute(body).portal):
+        if action is Action.EXECUTE and self._completes_bind(frontend.decode_execute(body, 0, len(body))):
             return
         if queue:
             raise NotYetError(Unanswered(queue, queue[-1]))
@@ -92,7 +92,7 @@ class Succession:
 
     def put_back(self, action: Action, body: bytes) -> None:
         """The message at hand has to wait, and is the next to be taken."""
-        name = frontend.decode_execute(body).portal if action is Action.EXECUTE else None
+        name = frontend.decode_execute(body, 0, len(body)) if action is Action.EXECUTE else None
         together = name is not None and self._completes_bind(name)
         self._put_back = self._c.names.portal(name) if name is not None and together else None
 

@@ -97,8 +97,7 @@ class FrontendFrames:
         start = self.end
         have = len(data) - start
         if have == 0:
-            # An idle connection must not keep its last message, however long, in memory.
-            self.data, self.end = b"", 0
+            self.release()
             return 0
         if self._copy_left > 0:
             return self._copy_piece(start, start, min(have, self._copy_left))
@@ -132,6 +131,11 @@ class FrontendFrames:
     def pending(self) -> bool:
         """True while bytes are left that have not been given as frames."""
         return self._missing > 0 or self.end < len(self.data)
+
+    def release(self) -> None:
+        """Let go of frames that were all given: an idle connection must not keep its last message, however
+        long, in memory."""
+        self.data, self.end = b"", 0
 
     def put_back(self) -> None:
         """Have the frame given last be given again by the next call of ``next_frame``."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 import struct
 from typing import ClassVar, Final
 
-_NONE: Final = b"\0\0"
-"""A count of nothing."""
-_COUNT: Final = struct.Struct("!H")
-_LENGTH: Final = struct.Struct("!i")
+_NULL: Final = 0xFFFFFFFF
+"""The length of a value that is NULL: -1, read as it stands."""
+_TARGETS: Final = b"SP"
 
 
 class MalformedMessage(ValueError):  # noqa: N818 - the protocol's own word for it
@@ -68,14 +67,6 @@ class Target:
         self.name = name
 
 
-class Execute:
-    __slots__ = ("max_rows", "portal")
-
-    def __init__(self, portal: bytes, max_rows: int) -> None:
-        self.portal = portal
-        self.max_rows = max_rows
-
-
 def decode_query(body: bytes) -> bytes:
     """The query string of a Query message, without its terminator."""
     if not body or body.find(b"\0") != len(body) - 1:
@@ -104,21 +95,22 @@ def decode_bind(data: bytes, start: int, end: int) -> Bind:
     formats = _counted(data, statement_end + 1, "H")
     at = statement_end + 3 + 2 * len(formats)
     spans: list[tuple[int, int] | None] = []
-    try:
-        (count,) = _COUNT.unpack_from(data, at)
-        at += 2
-        for _ in range(count):
-            (length,) = _LENGTH.unpack_from(data, at)
-            at += 4
-            if length == -1:
-                spans.append(None)
-                continue
-            if length < 0 or at + length > end:
-                raise MalformedMessage("Bind value runs past its message")
-            spans.append((at, at + length))
-            at += length
-    except struct.error as error:
-        raise MalformedMessage("Bind shorter than its counts") from error
+    if at + 2 > end:
+        raise MalformedMessage("Bind shorter than its counts")
+    count = data[at] << 8 | data[at + 1]
+    at += 2
+    for _ in range(count):
+        if at + 4 > end:
+            raise MalformedMessage("Bind shorter than its counts")
+        length = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
+        at += 4
+        if length == _NULL:
+            spans.append(None)
+            continue
+        if at + length > end:
+            raise MalformedMessage("Bind value runs past its message")
+        spans.append((at, at + length))
+        at += length
     result_formats = _counted(data, at, "H")
     if at + 2 + 2 * len(result_formats) != end:
         raise MalformedMessage("bytes after Bind's result formats")
@@ -127,17 +119,22 @@ def decode_bind(data: bytes, start: int, end: int) -> Bind:
 
 def decode_target(body: bytes) -> Target:
     """Describe or Close."""
-    if len(body) < 2 or body[:1] not in (b"S", b"P") or body.find(b"\0") != len(body) - 1:
-        raise MalformedMessage("Describe or Close does not name a statement or portal")
+    check_target(body, 0, len(body))
     return Target(body[:1], body[1:-1])
 
 
-def decode_execute(body: bytes) -> Execute:
-    end = body.find(b"\0")
-    if end < 0 or len(body) != end + 5:
+def check_target(data: bytes, start: int, end: int) -> None:
+    """Describe or Close, whose body is ``data[start:end]``."""
+    if end - start < 2 or data[start] not in _TARGETS or data.find(b"\0", start, end) != end - 1:
+        raise MalformedMessage("Describe or Close does not name a statement or portal")
+
+
+def decode_execute(data: bytes, start: int, end: int) -> bytes:
+    """The portal that the Execute with the body ``data[start:end]`` names; the row limit is the server's."""
+    name_end = data.find(b"\0", start, end)
+    if name_end < 0 or end != name_end + 5:
         raise MalformedMessage("Execute is not a portal name and a row limit")
-    (max_rows,) = _LENGTH.unpack_from(body, end + 1)
-    return Execute(body[:end], max_rows)
+    return data[start:name_end]
 
 
 def decode_copy_fail(body: bytes) -> bytes:
@@ -146,18 +143,20 @@ def decode_copy_fail(body: bytes) -> bytes:
     return body[:-1]
 
 
-def decode_empty(body: bytes) -> None:
-    """Sync, Flush, Terminate, CopyDone."""
-    if body:
+def check_empty(start: int, end: int) -> None:
+    """Sync, Flush, Terminate, CopyDone, whose body goes from ``start`` to ``end``."""
+    if start != end:
         raise MalformedMessage("a message that has no body has one")
 
 
 def _counted(body: bytes, at: int, code: str) -> tuple[int, ...]:
     """A 16-bit count and that many integers of struct ``code`` at ``at``."""
-    if body[at : at + 2] == _NONE:
+    if at + 2 > len(body):
+        raise MalformedMessage("message shorter than its counts")
+    count = body[at] << 8 | body[at + 1]
+    if count == 0:
         return ()
     try:
-        (count,) = _COUNT.unpack_from(body, at)
         return struct.unpack_from(f"!{count}{code}", body, at + 2)
     except struct.error as error:
         raise MalformedMessage("message shorter than its counts") from error

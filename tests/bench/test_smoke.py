@@ -90,7 +90,7 @@ def test_the_messages_are_what_the_proxy_reads() -> None:
     length = 1 + int.from_bytes(both[1:5], "big")
     bind, execute = both[5:length], both[length + 5 :]
     assert frontend.decode_bind(bind, 0, len(bind)).statement == b"s"
-    assert frontend.decode_execute(execute).portal == b""
+    assert frontend.decode_execute(execute, 0, len(execute)) == b""
 
 
 def test_an_error_in_an_answer_is_raised() -> None:
