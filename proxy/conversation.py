@@ -446,7 +446,9 @@ class Conversation:
 
     def keep_up(self) -> None:
         """Judge by the newest snapshot of the schema, and trust it no further than it can be trusted."""
-        outgrown = (self.altered or self.distrusted) and self.unsettled is not self.distrusted
+        outgrown = False
+        if self.altered or self.distrusted:
+            outgrown = isinstance(self.scope, CatalogNames) and self.unsettled is not self.distrusted
         if outgrown or not (self.asked_schema or self.gate.generation is self.generation):
             self.use_paths(self.scope.paths)
         self.asked_schema = True
