@@ -240,9 +240,13 @@ class ServerSide:
                 ruling, entry, fields, judged=judged, at_bind=at_bind, ran_ms=ran_ms
             )
             return turns_left, entry
-        entry = self._entry_of_its_execute(ruling) or self._c.entry(ruling, "extended")
-        entry.answers(head.repair)
-        entry.values = head.values
+        its_own = self._entry_of_its_execute(ruling)
+        entry = its_own or self._c.entry(ruling, "extended")
+        if its_own is None or at_bind:
+            entry.answers(head.repair)
+            entry.values = head.values
+        # What stands behind a Parse may have been judged before the server said a word to it.
+        judged = judged or entry.repair is not None
         entry.sqlstate = fields.get("sqlstate")
         turns_left = self._c.repairs.failed(ruling, entry, fields, judged=judged, at_bind=at_bind)
         self._c.record(entry)
