@@ -112,7 +112,7 @@ class Worker:
         process.spare_the_collector()
         self._channel.tell("serving", host, port)
         within_s = await self._over
-        if within_s is not None:
+        if within_s is not None and not self._channel.gone.is_set():
             await self._drain(within_s)
         else:
             await self._server.stop()

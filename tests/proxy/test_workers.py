@@ -13,6 +13,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policy.model import ClassRow, Policy, RepairRules, RepairScope, StatementClass, Verdict
 from proxy import crew as crew_module
@@ -30,6 +32,7 @@ from proxy.ledgers import LedgerStore
 from proxy.listeners import Address, handed
 from proxy.logs import Logs
 from proxy.meters import Meters
+from proxy.peers import Counts
 from proxy.process import CrewError
 from proxy.recent import Told
 from proxy.reloads import NotTakenError
@@ -230,6 +233,32 @@ def test_places_are_taken_once_whoever_asks() -> None:
         assert await other.take_place("bot", 7)
 
     shared(use)
+
+
+STEPS: Final = st.lists(
+    st.tuples(st.sampled_from(["take", "leave", "forget"]), st.integers(0, 2), st.sampled_from("ab")),
+    max_size=60,
+)
+
+
+@given(STEPS, st.integers(1, 4))
+def test_no_order_of_events_gives_more_places_than_there_are(
+    steps: list[tuple[str, int, str]], most: int
+) -> None:
+    counts = Counts()
+    held: list[tuple[int, str]] = []
+    for what, process, agent in steps:
+        if what == "take":
+            free = sum(each[1] == agent for each in held) < most
+            assert counts.take_place(process, agent, most) is free
+            held += [(process, agent)] * free
+        elif what == "forget":
+            counts.forget(process)
+            held = [each for each in held if each[0] != process]
+        elif (process, agent) in held:
+            counts.leave_place(process, agent)
+            held.remove((process, agent))
+    assert all(sum(each[1] == agent for each in held) <= most for agent in "ab")
 
 
 def test_a_house_is_as_full_as_all_its_rooms() -> None:
