@@ -26,7 +26,7 @@ class CatalogNames:
     says of a relation or function is certain. Safe to share between threads.
     """
 
-    __slots__ = ("_hash", "_last", "by_path", "catalog", "paths", "temporary", "unsettled")
+    __slots__ = ("_hash", "_last", "by_path", "catalog", "paths", "schemas", "temporary", "unsettled")
 
     def __init__(
         self,
@@ -42,6 +42,10 @@ class CatalogNames:
         self.unsettled: Final = unsettled
         self.by_path: Final = PathNames(paths)
         """The same names where no catalog says which of the schemas has them."""
+        self.schemas: Final = tuple(
+            dict.fromkeys(schema for path in paths for schema in effective_path(path))
+        )
+        """Every schema that an unqualified name may be found in, pg_catalog included."""
         self._hash = hash((catalog.sha256, paths, self.temporary, unsettled))
         self._last: tuple[Facts, dict[Callable[..., Any], Any]] | None = None
 
@@ -76,11 +80,6 @@ class CatalogNames:
         return tuple(
             QualifiedName(schema, ref.name) for schema in schemas if self.catalog.functions(schema, ref.name)
         )
-
-    @property
-    def schemas(self) -> tuple[str, ...]:
-        """Every schema that an unqualified name may be found in, pg_catalog included."""
-        return tuple(dict.fromkeys(schema for path in self.paths for schema in effective_path(path)))
 
     def resolve(self, facts: Facts) -> Resolution:
         """``resolve.resolve`` of ``facts``."""

@@ -137,7 +137,8 @@ def _concerns(facts: Facts, names: Names, policy: Policy) -> bool:
             for function in facts.functions
         )
         or any(_is_reg(ref.name) and ref.schema in _OWN for ref in facts.types)
-        or any(_may_be_catalog(ref, names, policy) for ref in facts.relations)
+        # Where no catalog is open, what reads one has been refused.
+        or (not is_off and any(_may_be_catalog(ref, names, policy) for ref in facts.relations))
     )
 
 

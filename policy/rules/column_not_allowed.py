@@ -34,6 +34,7 @@ from policy.catalog_names import CatalogNames
 from policy.facts import ColumnRef, CopyRef, Facts, Join, Output, Query, Source, SourceKind, Use
 from policy.model import Catalogs, ColumnRule, Pattern, Policy, RuleLevel, Violation
 from policy.names import Names, QualifiedName
+from policy.reg_types import naming_columns
 from policy.rules import columns_by_catalog
 from policy.rules.naming import display_name
 
@@ -72,7 +73,7 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
 
 
 def _by_catalog(facts: Facts, names: CatalogNames, policy: Policy) -> Iterator[Violation]:
-    if not policy.columns and policy.relations.catalogs is Catalogs.ON:
+    if not policy.columns and not _may_name(facts, names, policy):
         return
     yield from columns_by_catalog.Reader(facts, names, policy, NAME).violations()
     # What the snapshot does not hold, or may hold no more, is judged by name.
@@ -85,6 +86,15 @@ def _by_catalog(facts: Facts, names: CatalogNames, policy: Policy) -> Iterator[V
     }
     if unheld:
         yield from _Reader(facts, policy, unheld).violations()
+
+
+def _may_name(facts: Facts, names: CatalogNames, policy: Policy) -> bool:
+    """Whether the statement mentions a relation with columns that make a name of any number, which are closed
+    unless catalogs are open. Types and functions that give rows of one are ``filtered``'s to refuse."""
+    if policy.relations.catalogs is not Catalogs.OFF:
+        return policy.relations.catalogs is Catalogs.FILTERED
+    answers = names.resolve(facts).relations
+    return any(naming_columns(each, names.catalog) for answer in answers for each in answer.relations)
 
 
 def _guarded(facts: Facts, names: Names, policy: Policy, *, withheld: bool) -> dict[int, _Guarded]:
