@@ -46,6 +46,31 @@ def recognisable(first: Attempt, finding: Finding, second: Attempt) -> bool:
     return _does_the_same(first, second) and _reads_alike(first, finding, second)
 
 
+def drops_its_conditions(first: Attempt, finding: Finding, second: Attempt) -> bool:
+    """True when ``second`` asks for the very columns of the very relations that ``first`` asked for, and for
+    every row of them: no look around, which is at every column, at a number of rows, or at a count."""
+    if not (first.readable and first.decided and first.levels and second.levels) or second.limited:
+        return False
+    its = _items(second.levels)
+    looks = _conditions(second.levels) or any(level.distinct for level in second.levels)
+    if looks or not _does_the_same(first, second) or not any(map(_shows_a_column, its)):
+        return False
+    likely = islice(readings(first, finding, second), MAX_LIKELY)
+    try:
+        return any(
+            _conditions(reading)
+            and _named_alike(first, finding, second) == 1
+            and _share(_items(reading), its) == 1
+            for reading in likely
+        )
+    except (TooLarge, RecursionError):
+        return False
+
+
+def _shows_a_column(item: Form) -> bool:
+    return item[0] == "col" and not _is_star(item)
+
+
 def _does_the_same(first: Attempt, second: Attempt) -> bool:
     return second.decided and second.readable and second.runs is first.runs and second.writes is first.writes
 
@@ -69,15 +94,21 @@ def _alike(reading: Sequence[Level], first: Attempt, finding: Finding, second: A
     inserts = first.statement_class is StatementClass.INSERT
     if contradict(ours, theirs) or (inserts and _other_values(mine, its)):
         return False
-    replaced = replacements(first, finding, second) or {}
-    before = {replaced.get(name, name) for name, _ in first.relations}
-    after = {name for name, _ in second.relations}
+    named_alike = _named_alike(first, finding, second)
     # An UPDATE that comes back as a DELETE assigns nothing.
     other_write = first.writes and second.statement_class is not first.statement_class
-    measured = [len(before & after) / max(len(before), len(after))] if before or after else []
+    measured = [] if named_alike is None else [named_alike]
     measured += [_share(ours, theirs)] if ours or theirs else []
     measured += [_share(mine, its)] if (mine or its) and not other_write else []
     return len(measured) > 1 and min(measured) >= ALIKE_EACH and sum(measured) / len(measured) >= ALIKE
+
+
+def _named_alike(first: Attempt, finding: Finding, second: Attempt) -> float | None:
+    """The share of relations that both name; None where neither names one."""
+    replaced = replacements(first, finding, second) or {}
+    before = {replaced.get(name, name) for name, _ in first.relations}
+    after = {name for name, _ in second.relations}
+    return len(before & after) / max(len(before), len(after)) if before or after else None
 
 
 def _conditions(forms: Sequence[Level]) -> list[Form]:

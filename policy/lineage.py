@@ -9,8 +9,8 @@ On the connection that was refused, the next write on the same target answers, i
 target itself was at fault, the next write of the same class, whatever its target. On other connections of the
 scope, and for reads everywhere, only a statement answers that is recognisably the same (``likeness``); of
 what ran out of its time that holds everywhere, and the very same may be tried again. What was denied or too
-slow is answered by the same statement of another table as well. All else passes, costs no turn and is not
-compared.
+slow is answered by the same statement of another table as well, and a read, on its connection, by the same
+without any condition. All else passes, costs no turn and is not compared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from policy.facts import Use
-from policy.likeness import filters, recognisable
+from policy.likeness import drops_its_conditions, filters, recognisable
 from policy.model import Halt, Policy, RepairRules, RepairScope, StatementClass
 from policy.normal import thawed
 from policy.repair import (
@@ -224,6 +224,8 @@ def answers(lineage: Lineage, connection: str, made: Attempt) -> bool:
         return False
     here = connection == lineage.connection
     if here and not {_DENIED, TOO_SLOW}.isdisjoint(reasons) and _same_of_another_table(lineage, made):
+        return True
+    if here and not first.writes and drops_its_conditions(first, lineage.finding, made):
         return True
     if not here and lineage.finding.values:
         # Which value was refused nobody knows. Others that are bound elsewhere are other work.

@@ -626,6 +626,28 @@ def test_a_look_at_every_column_is_no_repair_of_one(talk: Talk, look: str, at: s
     talk.repair(right, on=AWAY)
 
 
+@pytest.mark.parametrize(
+    ("second", "here", "elsewhere"),
+    [
+        ("SELECT o.id, o.total FROM orders o", Halt.PREDICATE_REMOVED, None),
+        ("SELECT total, id FROM public.orders ORDER BY 1", Halt.PREDICATE_REMOVED, None),
+        # These look around.
+        ("SELECT o.id, o.total FROM orders o LIMIT 5", None, None),
+        ("SELECT DISTINCT o.id, o.total FROM orders o", None, None),
+        ("SELECT * FROM orders", None, None),
+        ("SELECT o.id FROM orders o", None, None),
+        ("SELECT o.id, o.total FROM orders o JOIN customers c ON c.id = o.customer_id", None, None),
+    ],
+)
+def test_a_read_without_its_conditions_is_an_answer_where_it_was_refused(
+    ledger: Book, second: str, here: Halt | None, elsewhere: Halt | None
+) -> None:
+    for on, halt in ((HOME, here), (AWAY, elsewhere)):
+        talk = Talk(ledger, scope=f"agent on {on}")
+        talk.refuse("SELECT o.id, o.totl FROM orders o WHERE o.status = 'open'", "o.totl", ("o.total",))
+        assert talk.halt(second, on=on) is halt
+
+
 def test_a_star_is_answered_by_a_star(talk: Talk) -> None:
     talk.refuse("SELECT * FROM papers WHERE yera = 2020", "yera", ("year",))
     talk.repair("SELECT * FROM papers WHERE year = 2020")
