@@ -35,6 +35,7 @@ from policy.repair import (
     unmarked,
 )
 from policy.sandbox import Tried
+from policy.within import selects_within
 
 REPAIRABLE_ERRORS: Final = ("22", "23", "42")
 """SQLSTATE classes of the engine that a class with ``repair: once`` may repair: data, constraints, names and
@@ -265,6 +266,29 @@ def _same_of_another_table(lineage: Lineage, made: Attempt) -> bool:
     return recognisable(first, replace(lineage.finding, relations=swapped), made)
 
 
+def _is_read(lineage: Lineage) -> bool:
+    return lineage.first.statement_class is StatementClass.SELECT and not lineage.first.writes
+
+
+def _answer(lineage: Lineage, connection: str, made: Attempt, within: Iterable[Attempt]) -> Attempt | None:
+    """What of ``made`` answers ``lineage``: the whole, or of a read one of ``within`` that is the same.
+
+    While there is a turn only one that keeps what it must: what is wrapped is more often a look around.
+    """
+    if answers(lineage, connection, made):
+        return made
+    first, finding = lineage.first, lineage.finding
+    if not _is_read(lineage) or not first.decided:
+        return None
+    kept = (None, Halt.UNCHANGED)
+    for select in within:
+        if recognisable(first, finding, select) and (
+            lineage.turns_left <= 0 or compare(first, finding, select) in kept
+        ):
+            return select
+    return None
+
+
 def weigh(
     lineages: Iterable[Lineage], connection: str, made: Attempt, now: float
 ) -> tuple[Considered, Lineage | None]:
@@ -277,7 +301,9 @@ def weigh(
         (lineage for lineage in lineages if lineage.until > now),
         key=lambda each: (each.turns_left > 0 or each.watch, each.connection != connection, -each.opened),
     )
-    lineage = next((each for each in ranked if answers(each, connection, made)), None)
+    within = tuple(selects_within(made)) if any(_is_read(each) for each in ranked) else ()
+    found = ((each, _answer(each, connection, made, within)) for each in ranked)
+    lineage, answer = next(((each, answer) for each, answer in found if answer is not None), (None, made))
     if lineage is None:
         return NotAnAnswer(), None
     if lineage.watch:
@@ -290,7 +316,7 @@ def weigh(
         turns_taken=lineage.turns_taken + 1,
         answered=lineage.answered | made.targets,
     )
-    halt = compare(lineage.first, lineage.finding, made)
+    halt = compare(lineage.first, lineage.finding, answer)
     if halt is None:
         return Repair(lineage.scope, lineage.id, taken.turns_left, taken.turns_taken), taken
     # Whoever answers a refusal by something else is told not to go on: no turn is left for it.
