@@ -23,17 +23,19 @@ def _insert(walk: Walk, fields: Fields) -> None:
     source = "default"
     values: tuple[tuple[str, ...], ...] = ()
     typed: frozenset[int] | None = frozenset()
+    selected: tuple[str, ...] = ()
     if "selectStmt" in fields:
         query = fields["selectStmt"]["SelectStmt"]
         only_values = "valuesLists" in query
         source = "values" if only_values else "select"
-        typed = None
+        walk.scope = parent
+        selected = _selected(query, select(walk, query, parent, only_values))
+        walk.scope = scope
         if only_values:
             rows = [row["List"]["items"] for row in query["valuesLists"]]
             values, typed = tuple(map(_row, rows)), _typed(rows)
-        walk.scope = parent
-        select(walk, query, parent, only_values)
-        walk.scope = scope
+        else:
+            typed = frozenset(range(len(selected))) if selected else None
     conflict = fields.get("onConflictClause")
     if conflict is not None:
         _on_conflict(walk, conflict, scope, target)
@@ -47,6 +49,7 @@ def _insert(walk: Walk, fields: Fields) -> None:
             has_columns="cols" in fields,
             source=source,
             values=values,
+            selected=selected,
             typed=typed,
             assigned=_assigned((conflict or {}).get("targetList")),
             on_conflict=None if conflict is None else _CONFLICT_ACTIONS[conflict["action"]],
@@ -68,6 +71,13 @@ def _item(node: Fields) -> str:
         return "null"
     value = constant(node)
     return "expr" if value is None else f"const:{value}"
+
+
+def _selected(query: Fields, scope: Scope) -> tuple[str, ...]:
+    """See ``Write.selected``. A set operation's rows are of either side, and have no list."""
+    if any(output.star or output.composite for output in scope.outputs):
+        return ()
+    return _row([target["ResTarget"]["val"] for target in query.get("targetList", ())])
 
 
 def _typed(rows: Iterable[Sequence[Fields]]) -> frozenset[int]:

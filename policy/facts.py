@@ -319,6 +319,8 @@ class Write:
     """For INSERT: values, select, default, or copy (COPY … FROM)."""
     values: tuple[tuple[str, ...], ...] = ()
     """For INSERT … VALUES: each row's items as one of ``null``, ``default``, ``const:<text>``, ``expr``."""
+    selected: tuple[str, ...] = ()
+    """For INSERT … SELECT: the items of its list in the same way; () where their number is not certain."""
     typed: frozenset[int] | None = None
     """For INSERT: the places, from 0, where some row may have a value with a type of its own. It is cast to
     the column's, where a string constant, NULL or DEFAULT is read as that. None: every place."""

@@ -2,8 +2,8 @@
 
 What it refuses
     An INSERT (also MERGE's, ON CONFLICT's and a COPY's column list) that leaves out a column which may not be
-    NULL and has no default, or gives it NULL or DEFAULT. Not where a trigger before the insert, a rule or a
-    view stands between, which may supply the value.
+    NULL and has no default, or gives it NULL or DEFAULT, in VALUES or in a select list. Not where a trigger
+    before the insert, a rule or a view stands between, which may supply the value.
 Why
     The database refuses it anyhow, and a guess at the value is worse than a question: an agent has no repair
     here, lest it invents a placeholder.
@@ -73,9 +73,10 @@ def _missing(write: Write, relation: Relation) -> Iterator[str]:
     given = _given(write, relation.columns)
     if given is None:
         return
+    rows = (write.selected,) if write.selected else write.values
     for name in required:
         if name not in given or any(
-            given.index(name) >= len(row) or row[given.index(name)] in _NO_VALUE for row in write.values
+            given.index(name) >= len(row) or row[given.index(name)] in _NO_VALUE for row in rows
         ):
             yield name
 
@@ -86,7 +87,7 @@ def _given(write: Write, columns: Sequence[Column]) -> list[str] | None:
         return []
     if write.has_columns:
         return list(write.columns)
-    if write.source == "values":
+    if write.source == "values" or write.selected:
         return [column.name for column in columns]
     return None
 

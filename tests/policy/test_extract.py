@@ -927,12 +927,30 @@ def test_insert(sql: str, source: str, values: tuple[tuple[str, ...], ...], conf
 
 
 @pytest.mark.parametrize(
+    ("sql", "selected"),
+    [
+        ("INSERT INTO t SELECT 1, NULL, NULL::int, a FROM s", ("const:1", "null", "null", "expr")),
+        ("WITH s AS (SELECT 1 AS a) INSERT INTO t SELECT a FROM s", ("expr",)),
+        ("INSERT INTO t SELECT 1, s.* FROM s", ()),
+        ("INSERT INTO t SELECT (s).* FROM s", ()),
+        ("INSERT INTO t SELECT NULL UNION ALL SELECT 1", ()),
+        ("INSERT INTO t TABLE s", ()),
+        ("INSERT INTO t VALUES (NULL)", ()),
+    ],
+)
+def test_what_an_insert_selects(sql: str, selected: tuple[str, ...]) -> None:
+    (write,) = facts(sql).writes
+    assert write.selected == selected
+
+
+@pytest.mark.parametrize(
     ("sql", "typed", "assigned"),
     [
         ("INSERT INTO t VALUES ('x', NULL, DEFAULT, 1, 'x'::text, $1)", {3, 4, 5}, set()),
         ("INSERT INTO t VALUES ('x', 'y'), ('x', NULL::text)", {1}, set()),
         ("INSERT INTO t VALUES (true, B'1', 1.5, text 'x', ('x'))", {0, 1, 2, 3}, set()),
-        ("INSERT INTO t SELECT 'x'", None, set()),
+        ("INSERT INTO t SELECT 'x', s.b FROM s", {0, 1}, set()),
+        ("INSERT INTO t SELECT * FROM s", None, set()),
         ("INSERT INTO t DEFAULT VALUES", set(), set()),
         ("INSERT INTO t VALUES ('x') ON CONFLICT (a) DO UPDATE SET a = 'x', b = 'y'::text", set(), {"b"}),
         ("INSERT INTO t VALUES ('x') ON CONFLICT (a) DO UPDATE SET (a, b) = ('x', 'y')", set(), {"a", "b"}),
