@@ -74,7 +74,7 @@ class RunningProxy:
     def log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log_path.read_text().splitlines() if line.startswith("{")]
 
-    def logged(self, event: str, within_s: float = 5.0, **fields: object) -> list[dict[str, Any]]:
+    def logged(self, event: str, within_s: float = 20.0, **fields: object) -> list[dict[str, Any]]:
         """The log's entries of that event and fields, once there is one."""
 
         def found() -> list[dict[str, Any]]:
@@ -181,7 +181,7 @@ def _wait_until_ready(process: subprocess.Popen[str], log_path: Path) -> int:
     return int(line.rpartition("port=")[2])
 
 
-def wait_for(condition: Callable[[], bool], within_s: float = 5.0) -> None:
+def wait_for(condition: Callable[[], bool], within_s: float = 20.0) -> None:
     """Until ``condition`` holds; fails when it does not in time."""
     deadline = time.monotonic() + within_s
     while not condition():
