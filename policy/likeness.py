@@ -115,11 +115,21 @@ def _conditions(forms: Sequence[Level]) -> list[Form]:
     """What filters; what joins is as good as said by the relations."""
     every = (
         condition
-        for level in forms
+        for level in _read_from(forms)
         for conditions in (level.where, level.having, *(joined[2] for joined in level.outer))
         for condition in conditions
     )
     return [condition for condition in every if not joins(condition)][:MAX_FEATURES]
+
+
+def _read_from(forms: Sequence[Any]) -> Iterator[Level]:
+    """Levels, and those of the sub-selects and CTEs that they read from."""
+    for form in forms:
+        if isinstance(form, Level):
+            yield form
+            yield from _read_from(form.sources)
+        elif form[:1] == ("rows",) and form[2][0] == "cte":
+            yield from _read_from(form[2][1:2])
 
 
 def filters(made: Attempt) -> bool:

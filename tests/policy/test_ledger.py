@@ -660,6 +660,16 @@ def test_three_columns_of_seven_are_another_statement() -> None:
     assert not recognisable(first, finding, made(text.format("w, x, y, z")))
 
 
+def test_a_count_of_another_select_is_another_statement() -> None:
+    text = "SELECT count(*) FROM (SELECT author FROM writes GROUP BY author HAVING count({}) > 2) s"
+    first, finding = refused(text.format("paprid"), "paprid", ("paperid",))
+    assert recognisable(first, finding, made(text.format("paperid")))
+    assert not recognisable(first, finding, made("SELECT count(*) FROM writes"))
+    tree = "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t WHERE n < 9) SELECT {} FROM t"
+    first, finding = refused(tree.format("nn"), "nn", ("n",))
+    assert recognisable(first, finding, made(tree.format("n")))
+
+
 def test_a_part_of_a_summary_is_another_statement() -> None:
     first, finding = refused("SELECT stauts, count(*) FROM orders GROUP BY 1", "stauts", ("status",))
     assert recognisable(first, finding, made("SELECT status, count(*) FROM orders GROUP BY 1"))
