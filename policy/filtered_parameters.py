@@ -42,11 +42,14 @@ _FIRST_OF_USERS: Final = 16384
 def named_parameters(types: Sequence[int], policy: Policy, catalog: Catalog | None) -> Violation | None:
     """The objection to the ``types``, OIDs, that a Parse message gives its parameters, if there is one.
 
-    Which of somebody's own types a number means is not known: all are refused where one of them holds names.
+    Which of somebody's own types a number means is not known: where one of them holds names, all are refused
+    to whom catalogs are shown. Where none is open at all, that would refuse every enum for what its neighbour
+    could tell: the name of an object whose number has been guessed.
     """
     if policy.relations.catalogs is Catalogs.ON or policy.mode is Mode.OBSERVE:
         return None
-    own = any(each >= _FIRST_OF_USERS for each in types)
+    filtered = policy.relations.catalogs is Catalogs.FILTERED
+    own = filtered and any(each >= _FIRST_OF_USERS for each in types)
     if _NAMING.isdisjoint(types) and not (own and (catalog is None or has_naming_types(catalog))):
         return None
     return Violation(

@@ -43,11 +43,31 @@ def names_objects(name: QualifiedName, catalog: Catalog) -> bool:
 
 
 def has_naming_types(catalog: Catalog) -> bool:
-    """Whether somebody has made a type, be it a table's row, whose values hold names of objects."""
-    made = (QualifiedName(each.schema, each.name) for each in catalog.content.types)
-    return any(naming_columns(relation, catalog) for relation in catalog.content.relations) or any(
-        names_objects(name, catalog) for name in made if name.schema != PG_CATALOG
-    )
+    """Whether somebody has made a type, be it a table's row, whose values hold names of objects.
+
+    Asked for a Parse message that declares a parameter of somebody's type, and found once for a schema.
+    """
+    known = _known.get(catalog.sha256)
+    if known is None:
+        while len(_known) >= _KEPT:
+            _known.pop(next(iter(_known)), None)
+        known = _known[catalog.sha256] = _find_naming_types(catalog)
+    return known
+
+
+_KEPT: Final = 64
+_known: Final[dict[str, bool]] = {}
+
+
+def _find_naming_types(catalog: Catalog) -> bool:
+    made = {QualifiedName(each.schema, each.name) for each in catalog.content.types}
+    made |= {
+        column.type
+        for relation in catalog.content.relations
+        if relation.schema not in SYSTEM_SCHEMAS
+        for column in relation.columns
+    }
+    return any(names_objects(name, catalog) for name in made)
 
 
 def naming_columns(relation: Relation, catalog: Catalog) -> frozenset[str]:

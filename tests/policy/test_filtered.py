@@ -22,6 +22,7 @@ from tests.support.hidden_schema import POLICY
 
 SHOWN = load(POLICY, "shown.yaml")
 CATALOGS_ON = load(POLICY.replace("catalogs: filtered", "catalogs: on"), "on.yaml")
+CLOSED = load(POLICY.replace("catalogs: filtered", "catalogs: off"), "closed.yaml")
 OBSERVING = load(POLICY.replace("version: 1", "version: 1\nmode: observe"), "observing.yaml")
 
 
@@ -213,6 +214,9 @@ def test_what_is_priced_leaves_the_conditions_out_and_every_place_where_it_is() 
 def test_parameters_may_not_be_declared_of_types_that_name_objects() -> None:
     assert named_parameters((25, 2205), SHOWN, None) is not None
     assert named_parameters((25, 23, 26), SHOWN, None) is None
+    assert named_parameters((20000,), SHOWN, None) is not None
+    assert named_parameters((2205,), CLOSED, None) is not None
+    assert named_parameters((20000,), CLOSED, None) is None, "an enum as likely as not"
     assert named_parameters((2205,), CATALOGS_ON, None) is None
     assert named_parameters((2205,), OBSERVING, None) is None
 
@@ -246,14 +250,10 @@ def test_a_cast_is_looked_up_whatever_stands_before_it(parts: list[str]) -> None
 
 
 def test_where_no_catalog_is_open_the_hint_says_so() -> None:
-    closed = load(POLICY.replace("catalogs: filtered", "catalogs: off"), "closed.yaml")
-    decision = judged("SELECT c.oid FROM pg_catalog.pg_class c", closed)
+    decision = judged("SELECT c.oid FROM pg_catalog.pg_class c", CLOSED)
     assert not isinstance(decision, Allow)
     assert "opens no catalog" in decision.violations[0].hint
     assert "public.clients" in decision.violations[0].hint
-
-
-CLOSED = load(POLICY.replace("catalogs: filtered", "catalogs: off"), "closed.yaml")
 
 
 @pytest.mark.parametrize(
