@@ -292,14 +292,14 @@ class _Calls:
                     yield self._direct(overload.qualified, ref, overload)
         if builtin.accepts(ref.name, 1):
             yield self._direct(QualifiedName(PG_CATALOG, ref.name), ref)
-        # (x).t is a cast to t as well, where t is a type: a domain's CHECK runs, without any cast function.
-        # Of a temporary relation no snapshot says whether t is a column, of whatever name.
+        # (x).t is a cast to t as well, where t is a type: a domain's CHECK runs, without any cast function. A
+        # row type is not cast to so.
         if any(self._may_run(named) for named in type_named(ref.name, None, self._names)):
             cast = TypeRef(ref.name, None, cast=True, position=ref.position)
-            yield from self._cast(cast, tells_rows=not self._names.temporary)
+            yield from self._cast(cast, tells_rows=False)
 
     def _may_run(self, named: QualifiedName) -> bool:
-        """Whether a cast to the type may run a function that is not PostgreSQL's own, or tell of a row."""
+        """Whether a cast to the type may run a function that is not PostgreSQL's own."""
         casts = self._catalog.casts(named)
         return named.schema != PG_CATALOG or any(cast.function is not None for cast in casts)
 
