@@ -12,6 +12,7 @@ from typing import Final
 
 from policy import builtin
 from policy.extract_compared import compared_by_call
+from policy.extract_constants import exact_constant
 from policy.extract_operands import element, operand
 from policy.extract_pinned import pinned_name
 from policy.extract_walk import (
@@ -20,7 +21,6 @@ from policy.extract_walk import (
     Handler,
     NotUnderstoodError,
     Walk,
-    constant,
     qualifiers,
     setting_name,
     strings,
@@ -163,7 +163,7 @@ def func_call(walk: Walk, fields: Fields, in_from: bool = False) -> None:
     """Record a FuncCall and what it changes where it is set_config, then walk its arguments."""
     names = strings(fields["funcname"])
     arguments = fields.get("args", ())
-    literals = tuple(constant(argument) for argument in arguments)
+    literals = tuple(exact_constant(argument) for argument in arguments)
     argument_names: tuple[str | None, ...] = ()
     if any("NamedArgExpr" in argument for argument in arguments):
         argument_names = tuple(argument.get("NamedArgExpr", {}).get("name") for argument in arguments)
@@ -263,7 +263,7 @@ def _type_cast(walk: Walk, fields: Fields) -> None:
     argument = fields.get("arg", {})
     is_literal = "sval" in argument.get("A_Const", ())
     before = len(walk.types)
-    type_name(walk, fields["typeName"], True, is_literal, constant(argument))
+    type_name(walk, fields["typeName"], True, is_literal, exact_constant(argument))
     # The type itself comes first; what its modifiers name follows.
     walk.types[before : before + 1] = [
         replace(named, operand=operand(walk, argument)) for named in walk.types[before : before + 1]

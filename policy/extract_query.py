@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from policy.extract_compared import compared_by_select
+from policy.extract_constants import exact_constant
 from policy.extract_expression import func_call
 from policy.extract_names import output
 from policy.extract_operands import selected
@@ -23,7 +24,6 @@ from policy.extract_walk import (
     NotUnderstoodError,
     Scope,
     Walk,
-    constant,
     inner_nodes,
     strings,
 )
@@ -93,7 +93,7 @@ def _limit(scope: Scope, fields: Fields) -> None:
     count = fields["limitCount"]
     parameters = {node["ParamRef"]["number"] for node in inner_nodes(count) if "ParamRef" in node}
     ties = fields.get("limitOption") == "LIMIT_OPTION_WITH_TIES"
-    scope.limit = _whole_number(constant(count))
+    scope.limit = _whole_number(exact_constant(count))
     scope.limited = (
         _surely_not_null(count) and len(parameters) <= 1 and not (ties and _orders_nothing(fields))
     )
@@ -273,7 +273,7 @@ def _from_sample(walk: Walk, fields: Fields, scope: Scope, join: int | None) -> 
         strings(fields["method"]),
         fields,
         len(arguments),
-        tuple(constant(argument) for argument in arguments),
+        tuple(exact_constant(argument) for argument in arguments),
         in_from=True,
     )
     before, walk.clause = walk.clause, "from"

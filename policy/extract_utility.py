@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from policy.extract_constants import constant
 from policy.extract_expression import func_call, type_name
-from policy.extract_walk import Fields, Handler, NotUnderstoodError, Walk, constant, setting_name, strings
+from policy.extract_walk import Fields, Handler, NotUnderstoodError, Walk, setting_name, strings
 from policy.facts import (
     ColumnRef,
     CopyEnd,

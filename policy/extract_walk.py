@@ -49,8 +49,6 @@ that neither this walk nor ``json.loads`` meets the interpreter's own limit firs
 
 NOTHING: Final[frozenset[str]] = frozenset()
 QUERY_STATEMENTS: Final = frozenset({"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"})
-_WRAPPERS: Final = 8
-"""How many casts a constant is looked for under: each level of a chain looks again."""
 _CONTINUATION = re.compile(rb"[\x80-\xbf]")
 
 
@@ -522,44 +520,3 @@ def dotted(nodes: list[Fields]) -> tuple[list[str], bool]:
     """A path of names as ``strings`` gives it, and whether ``*`` ends it."""
     star = "A_Star" in nodes[-1]
     return strings(nodes[:-1] if star else nodes), star
-
-
-def constant(node: Fields) -> str | None:
-    """The value of a constant other than NULL as text; a few casts and argument names are looked through."""
-    for _ in range(_WRAPPERS):
-        for name, fields in node.items():
-            if name == "A_Const":
-                return _constant_text(fields)
-            if name not in ("TypeCast", "NamedArgExpr", "CollateClause"):
-                return None
-            node = fields.get("arg", {})
-    return None
-
-
-def is_null(node: Fields) -> bool:
-    """A NULL constant, cast or not."""
-    for _ in range(_WRAPPERS):
-        for name, fields in node.items():
-            if name == "A_Const":
-                return bool(fields.get("isnull"))
-            if name != "TypeCast":
-                return False
-            node = fields.get("arg", {})
-    return False
-
-
-def _constant_text(fields: Fields) -> str | None:
-    for field, read in _CONSTANTS.items():
-        if field in fields:
-            return read(fields[field])
-    return None
-
-
-_CONSTANTS: Final[Mapping[str, Callable[[Fields], str]]] = {
-    # The JSON tree leaves out 0, false and the empty string.
-    "ival": lambda value: str(value.get("ival", 0)),
-    "fval": lambda value: str(value.get("fval", "")),
-    "sval": lambda value: str(value.get("sval", "")),
-    "boolval": lambda value: "true" if value.get("boolval") else "false",
-    "bsval": lambda value: str(value.get("bsval", "")),
-}

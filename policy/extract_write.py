@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from policy.extract_constants import constant, is_null
 from policy.extract_names import output
 from policy.extract_query import from_item, select, with_clause
-from policy.extract_walk import Fields, Handler, Scope, Walk, constant, inner_nodes, is_null
+from policy.extract_walk import Fields, Handler, Scope, Walk, inner_nodes
 from policy.facts import ColumnRef, SourceKind, Use, Write
 from policy.model import StatementClass
 
