@@ -35,6 +35,7 @@ MODULES: Final = (
     "proxy.writes",
     "proxy.sandboxing",
     "proxy.in_force",
+    "proxy.succession",
     "proxy.agent_side",
     "proxy.server_side",
     "proxy.watchdog",

@@ -85,6 +85,8 @@ class Gate:
         self.clone = clone
         self.catalog = catalog
         self._temporary: tuple[Catalog, bool] | None = None
+        self._names: dict[CatalogNames, CatalogNames] = {}
+        """Of the newest snapshot alone: one object for sessions that mean the same, which a look tells."""
         self._caches: dict[SessionNames, Rulings] = {}
 
     @property
@@ -105,8 +107,14 @@ class Gate:
             return UnreadCatalog(paths, self.catalog.database)
         if self._temporary is None or self._temporary[0] is not catalog:
             self._temporary = (catalog, may_hold_temporary(self.policy, catalog))
+            self._names = {}
         temporary = temporary or self._temporary[1]
-        return CatalogNames(catalog, paths, temporary=temporary, unsettled=unsettled)
+        names = CatalogNames(catalog, paths, temporary=temporary, unsettled=unsettled)
+        known = self._names.get(names)
+        if known is None:
+            _make_room(self._names, MAX_PATHS)
+            known = self._names[names] = names
+        return known
 
     async def renewed(
         self, paths: tuple[SearchPath, ...], *, unsettled: bool = False, temporary: bool = False

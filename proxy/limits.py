@@ -5,21 +5,20 @@ Owns the arithmetic; who counts, and what follows from too much, is ``server_sid
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from policy.model import Mode, Policy
 
 
-class RunLimits(NamedTuple):
-    """Rows and bytes of a result, and rows that one statement may write; None = not limited."""
+class RunLimits:
+    """Rows and bytes of a result, and rows that one statement may write; None = not limited. ``results``:
+    whether results are limited at all."""
 
-    result_rows: int | None
-    result_bytes: int | None
-    affected_rows: int | None
+    __slots__ = ("affected_rows", "result_bytes", "result_rows", "results")
 
-    @property
-    def results(self) -> bool:
-        return self.result_rows is not None or self.result_bytes is not None
+    def __init__(self, result_rows: int | None, result_bytes: int | None, affected_rows: int | None) -> None:
+        self.result_rows = result_rows
+        self.result_bytes = result_bytes
+        self.affected_rows = affected_rows
+        self.results = result_rows is not None or result_bytes is not None
 
 
 class Meter:

@@ -13,6 +13,9 @@ from typing import ClassVar, Final
 _NULL: Final = 0xFFFFFFFF
 """The length of a value that is NULL: -1, read as it stands."""
 _TARGETS: Final = b"SP"
+_SHORT: Final = 2
+_CODES: Final = {_SHORT: "H", 4: "I"}
+"""Integers by their bytes, as ``struct`` calls them."""
 
 
 class MalformedMessage(ValueError):  # noqa: N818 - the protocol's own word for it
@@ -79,7 +82,7 @@ def decode_parse(body: bytes) -> Parse:
     text_end = body.find(b"\0", name_end + 1)
     if name_end < 0 or text_end < 0:
         raise MalformedMessage("Parse without its two strings")
-    types = _counted(body, text_end + 1, "I")
+    types = _counted(body, text_end + 1, 4)
     if text_end + 3 + 4 * len(types) != len(body):
         raise MalformedMessage("bytes after Parse's parameter types")
     return Parse(body[:name_end], body[name_end + 1 : text_end], types)
@@ -92,7 +95,7 @@ def decode_bind(data: bytes, start: int, end: int) -> Bind:
     statement_end = data.find(b"\0", portal_end + 1, end)
     if portal_end < 0 or statement_end < 0:
         raise MalformedMessage("Bind without its two names")
-    formats = _counted(data, statement_end + 1, "H")
+    formats = _counted(data, statement_end + 1, 2)
     at = statement_end + 3 + 2 * len(formats)
     spans: list[tuple[int, int] | None] = []
     if at + 2 > end:
@@ -111,7 +114,7 @@ def decode_bind(data: bytes, start: int, end: int) -> Bind:
             raise MalformedMessage("Bind value runs past its message")
         spans.append((at, at + length))
         at += length
-    result_formats = _counted(data, at, "H")
+    result_formats = _counted(data, at, 2)
     if at + 2 + 2 * len(result_formats) != end:
         raise MalformedMessage("bytes after Bind's result formats")
     return Bind(data[start:portal_end], data[portal_end + 1 : statement_end], formats, data, tuple(spans))
@@ -149,14 +152,17 @@ def check_empty(start: int, end: int) -> None:
         raise MalformedMessage("a message that has no body has one")
 
 
-def _counted(body: bytes, at: int, code: str) -> tuple[int, ...]:
-    """A 16-bit count and that many integers of struct ``code`` at ``at``."""
-    if at + 2 > len(body):
+def _counted(body: bytes, at: int, width: int) -> tuple[int, ...]:
+    """A 16-bit count and that many unsigned integers of ``width`` bytes, 2 or 4, at ``at``."""
+    size = len(body)
+    if at + 2 > size:
         raise MalformedMessage("message shorter than its counts")
     count = body[at] << 8 | body[at + 1]
     if count == 0:
         return ()
-    try:
-        return struct.unpack_from(f"!{count}{code}", body, at + 2)
-    except struct.error as error:
-        raise MalformedMessage("message shorter than its counts") from error
+    at += 2
+    if at + count * width > size:
+        raise MalformedMessage("message shorter than its counts")
+    if count == 1 and width == _SHORT:
+        return (body[at] << 8 | body[at + 1],)
+    return struct.unpack_from(f"!{count}{_CODES[width]}", body, at)
