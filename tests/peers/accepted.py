@@ -64,6 +64,9 @@ _ERROR_STEPS: Final[Mapping[str, tuple[str, ...]]] = {
 """The step of each flow in which PostgreSQL's errors of syntax and names are met, and no others."""
 _LARGE_OBJECTS: Final = "libpq reads and writes large objects by FunctionCall, which carries no SQL to judge"
 _FUNCTION_CALL: Final = "tests/e2e/test_transparency.py::test_large_objects_where_the_policy_is_enforced"
+_ROLE: Final = "SET ROLE leaves the role that the agent was given: no policy can allow it"
+_NEVER_ALLOWED: Final = "tests/policy/test_loader.py::test_a_fault_is_named_at_its_place"
+_AS_OTHERS: Final = ("cluster-conflict", "cluster-conflict-partition", "truncate-conflict", "vacuum-conflict")
 
 ACCEPTED: Final[tuple[Accepted, ...]] = (
     Accepted("psql", "SELECT nothing FROM app.people;", _ONLY_ENFORCED, _REFUSAL, _UNKNOWN_COLUMN),
@@ -71,6 +74,7 @@ ACCEPTED: Final[tuple[Accepted, ...]] = (
         Accepted("pg_dump", test, _ONLY_ENFORCED, _DUMP, _NAMELESS_SETTING)
         for test in ("plain", "inserts", "custom", "tar", "directory")
     ),
+    *(Accepted("isolation", test, _ONLY_ENFORCED, _ROLE, _NEVER_ALLOWED) for test in _AS_OTHERS),
     Accepted("libpq_pipeline", "pipeline_abort", _ONLY_ENFORCED, _TOLD, _ENGINE_ERROR),
     Accepted(
         "pg_dump",
