@@ -24,6 +24,7 @@ from proxy.effects import AuditEntry
 from proxy.server import Server
 from proxy.wire import startup
 from tests.support.postgres import Database
+from tests.support.postgres import Server as PostgresServer
 from tests.support.wire import Client, dial, query
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -181,8 +182,11 @@ def test_nobody_listens_behind_us(shop: Database) -> None:
     serving(config_for(shop, port=1), use)
 
 
-def test_a_name_that_is_not_resolved_for_a_while(shop: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_not_resolved_for_a_while(
+    postgres18: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The agent is told what it can use, the log why; and once the name is known again so is the server."""
+    shop = postgres18.shop
     known = False
     resolve = socket.getaddrinfo
 
@@ -214,11 +218,12 @@ def test_a_name_that_is_not_resolved_for_a_while(shop: Database, monkeypatch: py
 
 
 def test_an_agent_that_vanishes_without_a_word_is_noticed(
-    shop: Database, monkeypatch: pytest.MonkeyPatch
+    postgres18: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half-open TCP: this end hears neither data nor an end. Keep-alive asks, and where the other end was
     nobody knows the connection. (A machine that is gone altogether does not answer at all, which comes to the
     same after ``TCP_KEEPCNT`` questions; that cannot be had on loopback.)"""
+    shop = postgres18.shop
     monkeypatch.setattr(stream, "KEEPALIVE", {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 1})
 
     def begin_and_vanish(port: int) -> None:
