@@ -241,6 +241,8 @@ def _is_word(node: Node) -> bool:
     return value is not None and as_number(value) is None
 
 
+_NUMBER_TYPES: Final = frozenset({"int2", "int4", "int8", "numeric", "float4", "float8"})
+_TEXT_TYPES: Final = frozenset({"text", "varchar"})
 _SAME: Final = frozenset(
     {"round", "floor", "ceil", "ceiling", "trunc", "abs", "min", "max", "avg", "coalesce"}
 )
@@ -262,6 +264,8 @@ def magnitude(node: Node, number_of: NumberOf) -> float:  # noqa: PLR0911 - a ta
             return math.inf if number is None else abs(float(number))
         case "ColumnRef":
             return number_of(names_of(fields.get("fields", ())))
+        case "TypeCast" if not _keeps_number(fields):
+            return math.inf
         case "TypeCast" | "CollateClause":
             return magnitude(fields.get("arg", {}), number_of)
         case "A_Expr":
@@ -278,6 +282,18 @@ def magnitude(node: Node, number_of: NumberOf) -> float:  # noqa: PLR0911 - a ta
             default = [fields["defresult"]] if "defresult" in fields else []
             return max(magnitude(result, number_of) for result in results + default)
     return math.inf
+
+
+def _keeps_number(cast: Mapping[str, Any]) -> bool:
+    """Whether a number is no larger behind the cast, but for what rounding adds.
+
+    As bits, "char" or an oid digits count for something else, and a length may cut an exponent off.
+    """
+    spelt = cast.get("typeName", {})
+    names = names_of(spelt.get("names", ()))
+    if "arrayBounds" in spelt or not names or names[0] not in (names[-1], "pg_catalog"):
+        return False
+    return names[-1] in _NUMBER_TYPES or (names[-1] in _TEXT_TYPES and "typmods" not in spelt)
 
 
 def _arithmetic(fields: Mapping[str, Any], number_of: NumberOf) -> float:
