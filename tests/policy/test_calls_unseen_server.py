@@ -119,6 +119,25 @@ CALLED: Final = (
     "INSERT INTO indexed VALUES (1)",
     "INSERT INTO fires VALUES (1)",
 )
+SPELLINGS: Final = (
+    *("of_int(p.n)", "@@@ p.n", "(p.n).of_int", "length(p.s::code)", "length((p.s).code)"),
+    "(SELECT of_int(p.n))",
+)
+PLACES: Final = (
+    "SELECT {} FROM plain p",
+    "SELECT 1 FROM plain p WHERE {} > 0",
+    "SELECT 1 FROM plain p ORDER BY {}",
+    "SELECT 1 FROM plain p GROUP BY p.n, p.s HAVING max({}) > 0",
+    "SELECT CASE WHEN {} > 0 THEN 1 END FROM plain p",
+    "SELECT ARRAY[{}] FROM plain p",
+    "SELECT x FROM plain p, LATERAL (SELECT {} AS x) z",
+    "WITH q AS (SELECT {} AS a FROM plain p) SELECT a FROM q",
+    "INSERT INTO plain (n) SELECT {} FROM plain p",
+    "UPDATE plain p SET n = {} WHERE id = 1",
+    "UPDATE plain p SET n = 3 WHERE id = 1 RETURNING {}",
+    "MERGE INTO plain t USING plain p ON t.id = p.id WHEN MATCHED AND {} > 0 THEN UPDATE SET n = 1",
+    "INSERT INTO hued VALUES (1, 'x') ON CONFLICT (id) DO UPDATE SET id = (SELECT {} FROM plain p)",
+)
 QUIET: Final = (
     "SELECT c, d, p FROM coded",
     "SELECT c::text FROM coded",
@@ -168,6 +187,16 @@ def calls_one(sql: str, made: Database) -> bool:
 def test_what_runs_one_is_refused(made: Database, catalog: Catalog, sql: str) -> None:
     assert calls_one(sql, made)
     assert refused(sql, catalog, BASE) & {"function-not-allowed", "side-effect-function"}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_call_is_seen_wherever_it_stands_and_however_it_is_spelt(
+    made: Database, catalog: Catalog, place: str
+) -> None:
+    for spelling in SPELLINGS:
+        sql = place.format(spelling)
+        assert calls_one(sql, made), sql
+        assert "function-not-allowed" in refused(sql, catalog, BASE), sql
 
 
 def test_row_security_counts_where_a_policy_asks(catalog: Catalog) -> None:
