@@ -181,9 +181,13 @@ def _sqlalchemy(driver: str, requirement: str) -> _Tests:
             *("-p", "no:logging", "--maxfail=1000000"),
             *("test/dialect/postgresql", "test/dialect/test_suite.py", "test/engine/test_transaction.py"),
             *("test/engine/test_reflection.py", "test/sql/test_query.py", "test/sql/test_returning.py"),
-            f"--dburi={target.dsn.replace('postgresql', f'postgresql+{driver}', 1)}",
+            f"--dburi=postgresql+{driver}://suite:suite@{target.host}:{target.port}/{target.database}",
         ),
-        before=("CREATE SCHEMA test_schema", "CREATE SCHEMA test_schema_2", "CREATE EXTENSION hstore"),
+        before=(
+            # One test puts its URL together by replacing capitals, those of a password too.
+            "CREATE ROLE suite SUPERUSER LOGIN PASSWORD 'suite'",
+            *("CREATE SCHEMA test_schema", "CREATE SCHEMA test_schema_2", "CREATE EXTENSION hstore"),
+        ),
         settings={"max_prepared_transactions": "10"},
     )
 
