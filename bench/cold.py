@@ -170,7 +170,7 @@ def extra_trips(ring: Ring) -> Mapping[str, float]:
 
 
 def _point(number: int) -> str:
-    return f"SELECT abalance FROM pgbench_accounts WHERE aid = {number % ACCOUNTS + 1} /* {number} */"
+    return f"SELECT abalance AS a{number} FROM pgbench_accounts WHERE aid = {number % ACCOUNTS + 1}"
 
 
 _DISTINCT: Final[Mapping[str, Callable[[int], bytes]]] = {

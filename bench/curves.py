@@ -141,7 +141,7 @@ def distinct_statements(ring: Ring) -> Curve:
         chance = random.Random(1)
         for count in (10, 100, 1_000, 10_000, 100_000):
             texts = [
-                query(f"SELECT abalance FROM pgbench_accounts WHERE aid = {n + 1} /* {count} */")
+                query(f"SELECT abalance AS a{n}_{count} FROM pgbench_accounts WHERE aid = {n + 1}")
                 for n in range(count)
             ]
             first = texts[: min(count, 12_000)]
