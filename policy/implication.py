@@ -36,6 +36,7 @@ ANY: Final = "*"
 _WRITING: Final = frozenset({"insert", "update", "delete", "merge"})
 _STRICT: Final = frozenset({*HOLDS, "~~", "!~~", "~~*", "!~~*", "~", "!~", "~*", "!~*"})
 """Operators that are null where an operand is."""
+_MERGING: Final = frozenset(("fields", ("sval", name)) for name in ("bool", "char", "bit", "varbit"))
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _MOMENT: Final = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2})?", re.ASCII)
 _DIGITS: Final = re.compile(r"\d+", re.ASCII)
@@ -494,13 +495,23 @@ def _prefix_extends(pattern: Form, other: Form) -> bool:
 
 
 def _loosened(form: Any) -> Any:
-    """``form`` without casts, its numbers as text: what is left when only types were at fault."""
+    """``form`` without casts, its numbers as text: what is left when only types were at fault.
+
+    A cast that makes many values one stays: ``n::bool`` and ``code::varchar(2)`` hold for more rows.
+    """
     if not isinstance(form, tuple) or not form:
         return form
-    if form[:2] == ("node", "TypeCast"):
+    if form[:2] == ("node", "TypeCast") and not _merges(dict(form[2][1:])["typeName"]):
         return _loosened(dict(form[2][1:])["arg"])
     if form[0] in ("num", "typed"):
         return ("text", form[-1])
     if form[0] == "in":
         return ("in", _loosened(form[1]), tuple(sorted((_loosened(value) for value in form[2]), key=repr)))
     return tuple(_loosened(each) for each in form)
+
+
+def _merges(type_name: Form) -> bool:
+    """Whether a cast to the type makes one value of several that differ in more than how they are written."""
+    fields = dict(type_name[1:])
+    *_, name = fields["names"]
+    return "typmods" in fields or name[2] in _MERGING

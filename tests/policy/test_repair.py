@@ -471,6 +471,10 @@ def test_an_unknown_relation(offered: tuple[str, ...], second: str, halt: Halt |
         ("22008", "d = '2025-02-30'", "'2025", "d = current_date - 1", "d = d"),
         ("42883", "ifnull(n, '') = 'a'", "ifnull", "coalesce(n, '') = 'a'", "coalesce(n, '') <> 'a'"),
         ("42883", "id = code", "= code", "id::text = code", "id::text <= code"),
+        ("42883", "code = 10", "= 10", "code = '10'", "code::varchar(2) = '10'"),
+        ("42883", "code = 10", "= 10", "code::int = 10", "code::\"char\" = '10'"),
+        ("42883", "n = '1'::text", "= '1'", "n::text = '1'", "n::bool = '1'"),
+        ("42883", "n IN ('1'::text)", "IN", "n IN (1)", "n::numeric(9,-3) IN (1)"),
         ("22P02", "id IN (1, 'x')", "'x'", "id IN (1, 2)", "id IN (1, 2, 3)"),
     ],
 )
