@@ -25,6 +25,9 @@ class _Line:
         self._answered = True
         self._lock = threading.Lock()
         self._ends = (near, far)
+
+    def start(self) -> None:
+        near, far = self._ends
         for source, target, outward in ((near, far, True), (far, near, False)):
             threading.Thread(target=self._pump, args=(source, target, outward), daemon=True).start()
 
@@ -81,7 +84,9 @@ class TripCounter:
                 far = socket.create_connection(("127.0.0.1", self._server_port))
                 for end in (near, far):
                     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._lines.append(_Line(near, far))
+                line = _Line(near, far)
+                self._lines.append(line)  # before its first byte: it is counted by then
+                line.start()
 
 
 @contextlib.contextmanager

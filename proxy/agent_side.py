@@ -484,8 +484,8 @@ class AgentSide:
     def _on_copy_data(self, data: bytes, _body: int, end: int) -> bytes | None:
         self._c.copy_syncs = 0
         if self._c.late_sync and not self._c.agent_frames.mid_copy_data:
-            self._c.late_sync = False
-            return data[self._c.agent_frames.start : end] + wire.SYNC
+            late, self._c.late_sync = self._c.late_sync, b""
+            return data[self._c.agent_frames.start : end] + late
         return None
 
     def _on_copy_end(self, data: bytes, _body: int, end: int) -> bytes | None:

@@ -167,8 +167,8 @@ class Conversation:
         that was forwarded behind it has failed with it."""
         self.cancelling = False
         """True until a cancel request of ours has been dealt with."""
-        self.late_sync = False
-        """True where a Sync of ours waits for the end of the agent's CopyData frame."""
+        self.late_sync = b""
+        """A Sync of ours, and what goes with it, that waits for the end of the agent's CopyData frame."""
         self.first_path, self.path_unsettled = path, False
         self.left_paths: tuple[tuple[str, ...], ...] = ()
         """Paths that the end of the open transaction, or of a part of it, may bring back."""
@@ -305,6 +305,32 @@ class Conversation:
             return True
         self.record_dropped((reply,))
         return False
+
+    def end_query(self, reply: Reply, *before: tuple[Owed, bytes]) -> None:
+        """End a Query that was carried out, or asked about, by other messages: what the agent sent behind it
+        may follow. ``reply`` is what the ReadyForQuery answers; the agent sees nothing of what stands
+        ``before`` it, messages with what each is owed."""
+        unheard = Exchange(lambda _: DROP)
+        for kind, _ in before:
+            self.replies.owe(Reply(kind, exchange=unheard))
+        self.replies.owe(reply)
+        self.names.next_segment()
+        self.pipeline_open = False
+        self.segment_reads = True
+        messages = b"".join(message for _, message in before) + wire.SYNC
+        if self.agent_frames.mid_copy_data:
+            self.late_sync = messages
+        else:
+            self.forward(messages)
+
+    def end_failed_query(self, *, discarding: bool) -> None:
+        """End one that has failed, ``discarding`` where the server reads up to a Sync.
+
+        A Query drops the unnamed statement (exec_simple_query in postgres.c). What was sent in its place has
+        made another, which no Bind of the agent's may find: it was not judged as what the agent prepared.
+        """
+        sync = ((Owed.SYNC, wire.SYNC),) if discarding else ()
+        self.end_query(Reply(Owed.SYNC), *sync, (Owed.CLOSE, wire.close_message(b"S", b"")))
 
     def entry(self, ruling: Ruling, protocol: str) -> AuditEntry:
         self.decisions += 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from proxy.answers import Owed
 from proxy.conversation import DROP, Conversation, Held
 from proxy.effects import AuditEntry
 from proxy.exchange import Answer, Exchange, read_number
@@ -107,13 +106,8 @@ class Prices:
             self._c.record_unknown(entry)
             return DROP
         error = self._failure(ruling, entry, answer, "simple", of_price=of_price)
-        if answer.ready is not None:
-            return error + wire.encode_ready(answer.ready)
-        # Inside an open pipeline the server now reads up to a Sync, as it would not after a failed Query: the
-        # Sync's ReadyForQuery is the Query's.
-        self._c.replies.owe(Reply(Owed.SYNC))
-        self._c.forward(wire.SYNC)
-        self._c.pipeline_open = False
+        # Inside an open pipeline the server now reads up to a Sync, as it would not after a failed Query.
+        self._c.end_failed_query(discarding=answer.ready is None)
         return error
 
     def price_bind(self, bound: Bound, ruling: Ruling) -> bytes:

@@ -112,11 +112,7 @@ class Sandboxing:
             self._c.record_unknown(entry)
             return DROP
         error = self._own_error(ruling, entry, answer.error)
-        if answer.ready is not None:
-            return error + wire.encode_ready(answer.ready)
-        self._c.replies.owe(Reply(Owed.SYNC))
-        self._c.forward(wire.SYNC)
-        self._c.pipeline_open = False
+        self._c.end_failed_query(discarding=answer.ready is None)
         return error
 
     # --- a Bind, and its Execute ---

@@ -160,7 +160,7 @@ class HeldWrite:
             return
         self._c.record(self.entry)
         if self._simple:
-            self._sync(Reply(Owed.SYNC))
+            self._c.end_failed_query(discarding=True)
 
     def ready(self, *, failed: bool) -> bytes:
         """The Sync of ours is answered: what stands before its ReadyForQuery."""
@@ -204,12 +204,10 @@ class HeldWrite:
         if not self._simple:
             self._c.record(self.entry)
             return self._completion
-        for kind in (Owed.CLOSE, Owed.CLOSE):
-            self._owe(kind)
-        self._c.forward(wire.close_message(b"S", b"") + wire.close_message(b"P", b""))
         sync = Reply(Owed.SYNC)
         sync.write = self
-        self._sync(sync)
+        closed = ((Owed.CLOSE, wire.close_message(kind, b"")) for kind in (b"S", b"P"))
+        self._c.end_query(sync, *closed)
         return DROP
 
     def _objection(self) -> bytes:
@@ -234,20 +232,9 @@ class HeldWrite:
         self._c.replies.owe(Reply(Owed.BIND, rejection=error))
         self._c.forward(wire.bind_message(b"", self._c.refused_text))
         if self._simple:
-            self._sync(Reply(Owed.SYNC))
+            self._c.end_failed_query(discarding=True)
         else:
             self._c.phase = Phase.DISCARDING
-
-    def _sync(self, reply: Reply) -> None:
-        """End the Query: what the agent sent behind it may follow."""
-        self._c.replies.owe(reply)
-        self._c.names.next_segment()
-        self._c.pipeline_open = False
-        self._c.segment_reads = True
-        if self._c.agent_frames.mid_copy_data:
-            self._c.late_sync = True
-        else:
-            self._c.forward(wire.SYNC)
 
 
 def _prepare(name: bytes) -> bytes:

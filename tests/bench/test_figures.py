@@ -43,7 +43,7 @@ def test_the_best_quartile_is_on_the_better_side(better: Better, best: float) ->
 def test_spread_does_not_depend_on_the_unit(values: list[float], unit: float) -> None:
     there = summarise(values, Better.LOWER).spread
     assert summarise([value * unit for value in values], Better.LOWER).spread == pytest.approx(
-        there, abs=1e-6
+        there, rel=1e-9, abs=1e-6
     )
 
 

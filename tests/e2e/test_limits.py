@@ -32,6 +32,7 @@ PRICED = (
     WRITER.replace("name: writer", "name: priced").replace("builtin-safe", "builtin-safe, public.slow_plan")
     + "cost: {max_total_cost: 100000}\n"
 )
+COUNTED = PRICED.replace("name: priced", "name: counted") + "limits: {affected_rows: 10}\n"
 WATCHED = (WRITER.replace("name: writer", "name: watched") + "limits: {statement_timeout: 300ms}\n").replace(
     "builtin-safe", "builtin-safe, public.lift"
 )
@@ -65,6 +66,7 @@ def proxy(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "returning": RETURNING,
         "priced": PRICED,
         "watched": WATCHED,
+        "counted": COUNTED,
     }
     audit = {"path": str(folder / "audit.jsonl"), "statements": "full"}
     with postgres.database() as database:
@@ -380,6 +382,38 @@ def test_a_query_leaves_no_unnamed_statement(writer: Agent) -> None:
     writer.run(WITHIN["update"], False)
     assert outcome(writer.pg.exec_prepared(b"", None)) == "26000"
     usable(writer)
+
+
+@pytest.mark.parametrize("within", ["", "BEGIN"], ids=["alone", "in a transaction"])
+@pytest.mark.parametrize(
+    "failing",
+    [
+        ("bounded", "UPDATE things SET n = 8 WHERE id < 500", "57014"),
+        ("bounded", "UPDATE things SET n = 8 / (id - id) WHERE id < 500", "22012"),
+        ("bounded", "UPDATE things SET n = 8 WHERE id < 1 / 0", "22012"),
+        ("priced", "UPDATE things SET n = 8 WHERE id < 1 / 0", "22012"),
+        ("counted", "UPDATE things SET n = 8 WHERE id < 500", "57014"),
+        ("counted", "UPDATE things SET n = 8 WHERE 1 / (id - id) = 1", "22012"),
+    ],
+)
+def test_nor_does_one_that_failed(
+    proxy: RunningProxy, database: Database, failing: tuple[str, str, str], within: str
+) -> None:
+    """Else the agent's Bind of what it prepared would run what was refused, and be told for the former."""
+    agent, query, sqlstate = failing
+    with psycopg.connect(**proxy.parameters(agent), autocommit=True) as connection:
+        pgconn = connection.pgconn
+        if within:
+            connection.execute(within.encode())
+        assert pgconn.prepare(b"", b"SELECT 7").status == pq.ExecStatus.COMMAND_OK
+        assert outcome(pgconn.exec_(query.encode())) == sqlstate
+        if within:
+            pgconn.exec_(b"ROLLBACK")
+        for _ in range(2):
+            assert outcome(pgconn.exec_prepared(b"", None)) == "26000"
+        assert outcome(pgconn.describe_prepared(b"")) == "26000"
+        assert connection.info.transaction_status is pq.TransactionStatus.IDLE
+    assert changed(database) == 0
 
 
 def copy_in(agent: Agent, extended: bool, count: int) -> PGresult:

@@ -128,6 +128,13 @@ def run(sql: str) -> bytes:
 
 
 ANSWER = PARSED + BOUND + DESCRIPTION
+ENDING = SYNC + close("S") + SYNC
+"""What ends a Query that failed as other messages: no unnamed statement is left."""
+
+
+def ended(status: str = "I") -> bytes:
+    return ready(status) + CLOSED + ready(status)
+
 
 # --- results ---
 
@@ -360,8 +367,8 @@ def test_a_query_that_writes_within_the_limit(size: int) -> None:
 def test_a_query_that_writes_too_much_is_undone(answer: bytes, after: int, size: int) -> None:
     subject = start()
     played = play([("F", query(WRITE) + query(READ)), ("B", carried_out(0, after, answer))], size, subject)
-    assert played.to_backend.endswith(UNBINDABLE + SYNC + query(READ))
-    played.take(subject.from_backend(error("26000") + ready("I")))
+    assert played.to_backend.endswith(UNBINDABLE + ENDING + query(READ))
+    played.take(subject.from_backend(error("26000") + ended()))
     assert (played.kinds, played.statuses, played.rules) == ("EZ", "I", ["affected-rows-over-limit"])
     (entry,) = played.records
     assert entry.sqlstate == "57014"
@@ -423,9 +430,9 @@ def test_a_write_whose_connection_is_lost_has_one_record(asked: bytes, answered:
 )
 def test_an_error_is_the_querys_own_and_ends_with_our_sync(answered: bytes) -> None:
     failed = error("22012", "division by zero")
-    played = play([("F", query(WRITE)), ("B", answered + failed), ("B", ready("E"))])
+    played = play([("F", query(WRITE)), ("B", answered + failed), ("B", ended("E"))])
     assert played.to_frontend == failed + ready("E")
-    assert played.sent.endswith("HS")
+    assert played.to_backend.endswith(FLUSH + ENDING)
     (entry,) = played.records
     assert (entry.sqlstate, entry.outcome_known) == ("22012", True)
 
@@ -519,7 +526,7 @@ def test_what_the_same_transaction_wrote_before_does_not_count() -> None:
     )
     assert played.kinds == "CZ"
     played = play([("F", query(WRITE)), ("B", again + recount(50, TAG))], subject=subject)
-    assert played.to_backend.endswith(UNBINDABLE + SYNC)
+    assert played.to_backend.endswith(UNBINDABLE + ENDING)
 
 
 def test_behind_a_sync_that_is_not_answered_another_transaction_may_have_begun() -> None:
@@ -553,8 +560,8 @@ def test_copied_rows_are_counted_behind_the_end_of_the_data(size: int) -> None:
         size,
         subject,
     )
-    assert played.sent == "PBD" + "CPBEC" + "EH" + "d" + "c" + "BECC" + "H" + "BS" + "Q"
-    played.take(subject.from_backend(error("26000") + ready()))
+    assert played.sent == "PBD" + "CPBEC" + "EH" + "d" + "c" + "BECC" + "H" + "BSCS" + "Q"
+    played.take(subject.from_backend(error("26000") + ended()))
     assert (played.kinds, played.rules) == ("GEZ", ["affected-rows-over-limit"])
 
 
@@ -567,8 +574,8 @@ def test_our_sync_is_not_put_into_the_agents_data() -> None:
     played.take(subject.from_backend(error("22P02", "invalid input")))
     assert played.to_backend.endswith(data[:50])
     played.take(subject.from_frontend(data[50:] + COPY_DONE + query("SELECT 1")))
-    assert played.to_backend.endswith(data + SYNC + COPY_DONE + query("SELECT 1"))
-    played.take(subject.from_backend(ready() + DESCRIPTION + complete("SELECT 0") + ready()))
+    assert played.to_backend.endswith(data + ENDING + COPY_DONE + query("SELECT 1"))
+    played.take(subject.from_backend(ended() + DESCRIPTION + complete("SELECT 0") + ready()))
     assert played.kinds == "GEZTCZ"
 
 
@@ -589,8 +596,8 @@ def test_a_query_behind_a_write_in_an_open_pipeline_is_not_committed_before_its_
     played.take(subject.from_backend(ANSWER + ROW * 3 + complete("SELECT 3")))
     assert played.cancels == 1
     played.take(subject.from_backend(recount(1, b"")))
-    assert played.to_backend.endswith(UNBINDABLE + SYNC)
-    played.take(subject.from_backend(error("26000") + ready()))
+    assert played.to_backend.endswith(UNBINDABLE + ENDING)
+    played.take(subject.from_backend(error("26000") + ended()))
     assert played.kinds == "12C" + "TDDEZ"
 
 

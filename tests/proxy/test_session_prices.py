@@ -22,6 +22,7 @@ from tests.proxy.test_session import (
     PARSED,
     SYNC,
     bind,
+    close,
     complete,
     describe,
     error,
@@ -154,8 +155,10 @@ def test_what_is_too_dear_is_not_counted() -> None:
 @pytest.mark.parametrize("status", ["I", "E"])
 def test_the_error_of_a_count_is_the_statements(status: str, size: int) -> None:
     failed = PARSED + BOUND + error("22012") + ready(status)
-    played = play([("F", query(WRITE)), ("B", asked(plan()) + failed)], size, start())
-    assert played.sent == ASKED * 2
+    ended = CLOSED + ready(status)
+    played = play([("F", query(WRITE)), ("B", asked(plan()) + failed), ("B", ended)], size, start())
+    assert played.sent == ASKED * 2 + "CS"
+    assert played.to_backend.endswith(close("S") + SYNC)
     assert played.kinds == "EZ"
     assert played.statuses == status
     (entry,) = played.records

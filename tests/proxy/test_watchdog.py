@@ -162,6 +162,7 @@ def test_a_query_that_is_not_planned_in_time_is_refused(cancelled_first: bool) -
     if cancelled_first:
         bench.take(bench.session.cancelled())
     bench.server(PARSED + BOUND + error("57014") + ready("E"))
+    bench.server(CLOSED + ready("E"))
     assert (bench.told(), bench.to_frontend[-6:]) == ([("54001", "unpriceable")], ready("E"))
     assert (query("SELECT 1") in bench.to_backend) is cancelled_first
     bench.take(bench.session.cancelled())
