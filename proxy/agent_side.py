@@ -15,6 +15,7 @@ from policy.terms import Parameter
 from proxy.answers import Owed
 from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError, Unanswered
 from proxy.effects import AuditEntry, Consult
+from proxy.exchange import Exchange
 from proxy.in_force import InForce, fetched, wait_for
 from proxy.limits import Meter
 from proxy.phase import LEGAL, Action, Phase
@@ -254,6 +255,13 @@ class AgentSide:
         if queue and not self._c.names.bound_here:
             raise NotYetError(Unanswered(queue, queue[-1]), flush=True)
 
+    def _has_to_fail(self, kind: Owed, of: bytes, name: bytes) -> bytes:
+        """What the message at hand names was made by nothing we saw. That the server has no such thing is
+        not left to our book-keeping: it is closed first. The server then says so in its own words."""
+        self._c.replies.owe(Reply(Owed.CLOSE, exchange=Exchange(lambda _: DROP)))
+        self._c.replies.owe(Reply(kind, must_fail=True))
+        return wire.close_message(of, name) + self.this_frame()
+
     def _on_parse(self, data: bytes, body: int, end: int) -> bytes | None:
         self._c.pipeline_open = True
         message = frontend.decode_parse(data[body:end])
@@ -290,9 +298,7 @@ class AgentSide:
             wait_for(self._c.names.doubt(message.statement))
             prepared = self._c.names.statement(message.statement)
         if prepared is None:
-            # Prepared nowhere that we saw: the server has no such statement, and says so itself.
-            self._c.replies.owe(Reply(Owed.BIND, must_fail=True))
-            return None
+            return self._has_to_fail(Owed.BIND, b"S", message.statement)
         if prepared.ruling.declares:
             self._await_sync_point()
         types = prepared.types
@@ -392,9 +398,7 @@ class AgentSide:
             wait_for(self._c.names.portal_doubt(name))
             portal = self._c.names.portal(name)
         if portal is None:
-            # Bound to nothing we saw: the server has no such portal, and says so itself.
-            self._c.replies.owe(Reply(Owed.EXECUTE, must_fail=True))
-            return None
+            return self._has_to_fail(Owed.EXECUTE, b"P", name)
         ruling = portal.ruling
         if not ruling.plain:
             self._in_force.await_names(ruling)

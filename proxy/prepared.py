@@ -246,8 +246,9 @@ class Names:
         return Change(self._statements, name, None, self._segment)
 
     def forget_all(self) -> list[Change[Prepared]]:
-        """DEALLOCATE ALL or DISCARD ALL was forwarded."""
-        live = [name for name, change in self._statements.items() if change.value is not None]
+        """DEALLOCATE ALL or DISCARD ALL was forwarded. The unnamed statement outlives both
+        (DropAllPreparedStatements in prepare.c), unless they come in a Query, which drops it."""
+        live = [name for name, change in self._statements.items() if name and change.value is not None]
         return [self.forget(name) for name in live]
 
     def open(self, name: bytes, portal: Portal) -> Change[Portal]:

@@ -416,6 +416,20 @@ def test_nor_does_one_that_failed(
     assert changed(database) == 0
 
 
+@pytest.mark.parametrize("forgetting", [b"DEALLOCATE ALL", b"DISCARD ALL"])
+def test_the_unnamed_statement_outlives_what_drops_all_others(
+    writer: Agent, database: Database, forgetting: bytes
+) -> None:
+    assert writer.pg.prepare(b"s", forgetting).status == pq.ExecStatus.COMMAND_OK
+    assert (
+        writer.pg.prepare(b"", b"UPDATE things SET n = 8 WHERE id < 500").status == pq.ExecStatus.COMMAND_OK
+    )
+    assert outcome(writer.pg.exec_prepared(b"s", None)) == "COMMAND_OK"
+    refused(writer.pg.exec_prepared(b"", None), AFFECTED)
+    usable(writer)
+    assert changed(database) == 0
+
+
 def copy_in(agent: Agent, extended: bool, count: int) -> PGresult:
     started = agent.run("COPY things (id) FROM STDIN", extended)
     assert started.status == pq.ExecStatus.COPY_IN, started.error_message

@@ -158,8 +158,10 @@ PLACES: dict[str, At] = {
     "sync behind a failure": At(RUN + SYNC, error("22012"), "ZE"),
     "pipeline read past": At(RUN, error("22012"), "E"),
     "parse, refused": At(parse("bad") + SYNC, b"", "E"),
-    "bind of nothing": At(bind("nobody") + SYNC, b"", "E"),
-    "execute of nothing": At(execute("nobody") + SYNC, b"", "E"),
+    "bind of nothing, closed before": At(bind("nobody") + SYNC, b"", "3E"),
+    "bind of nothing": At(bind("nobody") + SYNC, CLOSED, "E"),
+    "execute of nothing, closed before": At(execute("nobody") + SYNC, b"", "3E"),
+    "execute of nothing": At(execute("nobody") + SYNC, CLOSED, "E"),
     "close": At(message("C", b"Sx\0") + SYNC, b"", "3E"),
     "describe of a statement": At(describe("S") + SYNC, b"", "tE"),
     "describe of a statement, parameters": At(describe("S") + SYNC, PARAMETERS, "TnE"),
@@ -241,7 +243,7 @@ JUDGED = {
     **dict.fromkeys(PLACES, 1),
     "query behind one": 2,
     **{name: 0 for name in PLACES if name.startswith(("nothing", "close", "describe"))},
-    **dict.fromkeys(("bind of nothing", "execute of nothing"), 0),
+    **{name: 0 for name in PLACES if "of nothing" in name},
 }
 """How many statements were judged by then."""
 

@@ -115,7 +115,7 @@ def test_forgetting_all_is_taken_back() -> None:
     assert statements(names, b"", b"a", b"b") == ["x", "x", "x"]
     for change in names.forget_all():
         change.settle()
-    assert statements(names, b"", b"a", b"b") == [None, None, None]
+    assert statements(names, b"", b"a", b"b") == ["x", None, None]
 
 
 def test_portals_and_cursors_are_one_to_close() -> None:

@@ -365,8 +365,8 @@ TRANSCRIPTS: dict[str, tuple[list[Step], str, str]] = {
         "NASIZ",
     ),
     "unknown statement": (
-        [("F", bind("nobody") + execute() + SYNC), ("B", error("26000") + ready())],
-        "BES",
+        [("F", bind("nobody") + execute() + SYNC), ("B", CLOSED + error("26000") + ready())],
+        "CBCES",
         "EZ",
     ),
     "two queries, the first fails": (
@@ -397,6 +397,7 @@ def test_transcript(name: str, size: int) -> None:
 
 ALTERED = {
     "function call": "is refused",
+    "unknown statement": "closed before, and its portal",
     "copy in": "Syncs that a copying server reads past are left out",
     "extended copy in, Sync sent ahead is read past": "as above, and a Flush brings the server's answer",
     "extended copy in that failed before a Sync": "as above",
