@@ -171,7 +171,7 @@ def test_a_question_that_is_skipped_tells_nothing() -> None:
     played = play([("F", parse(WRITE) + bind() + execute() + SYNC)], subject=subject)
     assert played.sent == "P" + BOUND_ASKED
     played.take(subject.from_backend(error("42703")))
-    assert played.sent == "P" + BOUND_ASKED + "ES"
+    assert played.sent == "P" + BOUND_ASKED + "CES"
     played.take(subject.from_backend(ready()))
     assert (played.kinds, played.statuses) == ("EZ", "I")
     assert not any(entry.outcome_known and entry.sqlstate is None for entry in played.records)
@@ -215,6 +215,6 @@ def test_a_cursor_whose_parse_fails_is_not_asked_about(size: int) -> None:
     subject = start()
     play([("F", parse(DECLARE) + bind() + execute() + SYNC)], size, subject)
     played = play([("B", error("42P01"))], size, subject)
-    assert played.sent == "BES"
+    assert played.sent == "CBCES"
     played.take(subject.from_backend(ready()))
     assert (played.kinds, played.statuses) == ("EZ", "I")
