@@ -16,10 +16,10 @@ from proxy.answers import Owed
 from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError, Unanswered
 from proxy.effects import AuditEntry, Consult
 from proxy.exchange import Exchange
-from proxy.in_force import InForce, fetched, wait_for
+from proxy.in_force import InForce, wait_for
 from proxy.limits import Meter
 from proxy.phase import LEGAL, Action, Phase
-from proxy.prepared import AnyChange, Portal, Prepared, TooManyNames, TriedBound
+from proxy.prepared import LONGEST_NAME, AnyChange, Cursor, Portal, Prepared, TooManyNames, TriedBound
 from proxy.prices import Bound, Prices
 from proxy.repairs import bound_values
 from proxy.replies import Counted, Reply
@@ -208,7 +208,7 @@ class AgentSide:
             return None
         meters = [Meter() if portal is None or portal.meter is None else portal.meter]
         if not ruling.plain:
-            meters += [self._c.names.meter(name) for name in fetched(ruling)]
+            meters += [self._c.names.meter(name) for name in self._in_force.fetched(ruling)]
         return Counted(meters, ruling.running.headers)
 
     def _must_hold(self, ruling: Ruling, counted: Counted | None, *, simple: bool) -> bool:
@@ -263,8 +263,10 @@ class AgentSide:
         return wire.close_message(of, name) + self.this_frame()
 
     def _on_parse(self, data: bytes, body: int, end: int) -> bytes | None:
-        self._c.pipeline_open = True
+        self._c.pipeline_open = self._c.unsynced = True
         message = frontend.decode_parse(data[body:end])
+        if message.name[:LONGEST_NAME] == self._c.refused_text:
+            raise MalformedMessage("a statement's name that must not exist")
         ruling = self._in_force.rule(message.text)
         if message.name or ruling is None or not ruling.allowed:
             self._c.await_result()
@@ -291,7 +293,7 @@ class AgentSide:
         return wire.parse_message(name, self._c.refused_text)
 
     def _on_bind(self, data: bytes, body: int, end: int) -> bytes | None:
-        self._c.pipeline_open = True
+        self._c.pipeline_open = self._c.unsynced = True
         message = frontend.decode_bind(data, body, end)
         prepared = self._c.names.settled_statement(message.statement)
         if prepared is None:
@@ -372,6 +374,8 @@ class AgentSide:
             reply.repair = repair = self._c.repairs.repair_of(ruling)
             reply.values = values = self._c.repairs.bound_to(ruling)
             portal = Portal(ruling, price, meter, repair, tried=tried, values=values)
+            if ruling.executes:
+                portal.runs = tuple(self._in_force.executed(ruling))
             reply.changes = (self._c.names.open(name, portal),)
 
     def refuse_bound(self, ruling: Ruling) -> bytes:
@@ -391,7 +395,7 @@ class AgentSide:
         return None
 
     def _on_execute(self, data: bytes, body: int, end: int) -> bytes | None:
-        self._c.pipeline_open = True
+        self._c.pipeline_open = self._c.unsynced = True
         name = frontend.decode_execute(data, body, end)
         portal = self._c.names.settled_portal(name)
         if portal is None:
@@ -404,8 +408,12 @@ class AgentSide:
             self._in_force.await_names(ruling)
         if ruling.policy is not self._c.gate.policy:
             ruling = self._in_force.judged_anew(portal)
+        if ruling.allowed and ruling.names_late:
+            ruling = self._in_force.found_now(portal)
         if not ruling.plain:
             ruling = self._in_force.check_named(ruling)
+            if ruling.priced and ruling.executes and portal.runs != tuple(self._in_force.executed(ruling)):
+                ruling = self._c.gate.unasked(ruling)
         if not ruling.allowed or not ruling.running.reads:
             self._c.await_result()
         self.succession.taken()
@@ -427,17 +435,16 @@ class AgentSide:
             entry.cost = portal.price.cost
         if not ruling.running.reads:
             self._c.segment_reads = False
-        counted = self._counted(ruling, portal)
+        counted, opened = self._counted(ruling, portal), isinstance(portal, Cursor)
         if self._must_hold(ruling, counted, simple=False):
             write = HeldWrite(self._c, ruling, entry, counted)
-            return write.execute(
-                self.this_frame(), portal, () if ruling.plain else self._apply(ruling, portal.price)
-            )
+            changes = () if ruling.plain else self._apply(ruling, portal.price, opened=opened)
+            return write.execute(self.this_frame(), portal, changes)
         self._c.written = None
         reply = Reply(Owed.EXECUTE, entry, ruling=ruling)
         if self._c.owe(reply):
             if not ruling.plain:
-                reply.changes = self._apply(ruling, portal.price)
+                reply.changes = self._apply(ruling, portal.price, opened=opened)
             if counted is not None:
                 reply.counted = counted
                 self._c.limited = reply
@@ -464,7 +471,7 @@ class AgentSide:
         reply = Reply(Owed.SYNC)
         self._c.replies.owe(reply)
         self._c.names.next_segment()
-        self._c.pipeline_open = False
+        self._c.pipeline_open = self._c.unsynced = False
         self._c.segment_reads = True
         if self._c.limited is not None:
             # Its transaction may have to fail yet, and what follows with it.
@@ -503,7 +510,10 @@ class AgentSide:
         if head.kind is Owed.EXECUTE:
             # Nothing but its completion can follow, and that waits for the agent's Sync.
             self._c.copying = None
-        if head.write is None or fails:
+        if head.write is None:
+            return None
+        if fails:
+            head.write.copy_failed()
             return None
         return data[self._c.agent_frames.start : end] + head.write.copied()
 
@@ -558,7 +568,7 @@ class AgentSide:
         frames = self._c.agent_frames
         return frames.data[frames.start] if self._c.frame is None else self._c.frame[0]
 
-    def _apply(self, ruling: Ruling, price: Price | None) -> list[AnyChange]:
+    def _apply(self, ruling: Ruling, price: Price | None, *, opened: bool = False) -> list[AnyChange]:
         """What forwarding the statement, let through at ``price``, does to names and search_path; returns the
         former."""
         executed = [
@@ -574,14 +584,23 @@ class AgentSide:
                 self._c.bring_back_paths()
             for ref in run.actions:
                 # Running what PREPARE made does not make it again.
-                if (ref.action, ref.name) != (SessionAction.PREPARE, name):
+                if (ref.action, ref.name) == (SessionAction.PREPARE, name):
+                    continue
+                # Nor does an Execute of the cursor itself declare it.
+                if ref.action is not SessionAction.DECLARE or not opened:
                     changes += self._act(ref, run, price)
+        for cursor in self._in_force.fetched(ruling):
+            found = self._c.names.portal(cursor)
+            if found is not None and (found.ruling.paths or found.ruling.resets_path):
+                self._c.widen_paths(found.ruling)
         return changes
 
     def _act(self, ref: SessionRef, ruling: Ruling, price: Price | None) -> Sequence[AnyChange]:
         name = (ref.name or "").encode()
         match ref.action:
             case SessionAction.PREPARE:
+                if name == self._c.refused_text:
+                    raise TooManyNames("a statement's name that must not exist")
                 return (self._c.names.prepare(name, Prepared(ruling)),)
             case SessionAction.DEALLOCATE:
                 return (self._c.names.forget(name),)
@@ -590,6 +609,6 @@ class AgentSide:
             case SessionAction.DEALLOCATE_ALL | SessionAction.DISCARD_ALL:
                 return self._c.names.forget_all()
             case SessionAction.DECLARE:
-                return (self._c.names.declare(name, ruling, ref.hold, price),)
+                return (*self._c.names.vacate(name), self._c.names.declare(name, ruling, ref.hold, price))
             case _:
                 return ()

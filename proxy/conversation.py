@@ -184,6 +184,9 @@ class Conversation:
         self.copy_syncs = 0
         self.frame: bytes | None = None
         """The message whose late ruling is being carried out; None while one is taken from the stream."""
+        self.unsynced = False
+        """True from a message of the extended protocol up to a Sync: a Query between them may be read past,
+        and since PostgreSQL 18 ends no transaction. A Sync of ours would."""
         self.pipeline_open = False
         """True from a message of the extended protocol up to the Sync or Query that ends its transaction."""
         self._reserve(nonce)
@@ -315,11 +318,15 @@ class Conversation:
             self.replies.owe(Reply(kind, exchange=unheard))
         self.replies.owe(reply)
         self.names.next_segment()
-        self.pipeline_open = False
+        self.pipeline_open = self.unsynced = False
         self.segment_reads = True
         messages = b"".join(message for _, message in before) + wire.SYNC
+        self.put_between(messages)
+
+    def put_between(self, messages: bytes) -> None:
+        """Forward messages of ours, behind the agent's CopyData frame where one is half sent."""
         if self.agent_frames.mid_copy_data:
-            self.late_sync = messages
+            self.late_sync += messages
         else:
             self.forward(messages)
 
@@ -449,6 +456,11 @@ class Conversation:
         self.left_paths = tuple(dict.fromkeys([*self.left_paths, *self.scope.paths, *new]))
         self.use_paths(tuple(dict.fromkeys([*self.scope.paths, *new])))
         self.path_unsettled = True
+
+    def expect_paths(self, ruling: Ruling) -> None:
+        """EXPLAIN EXECUTE evaluates the arguments (EvaluateParams in prepare.c): they may call set_config."""
+        if ruling.executes and (ruling.paths or ruling.resets_path):
+            self.widen_paths(ruling)
 
     def bring_back_paths(self) -> None:
         """A transaction, or a part of one, ends: with it may end what it made of the path."""

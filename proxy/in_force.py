@@ -117,13 +117,35 @@ class InForce:
             portal.meter = Meter()
         return fresh
 
+    def fetched(self, ruling: Ruling) -> list[bytes]:
+        """The cursors that FETCH reads, by itself or in what EXECUTE runs."""
+        cursors = fetched(ruling)
+        for run in self.executed_rulings(ruling):
+            cursors += fetched(run)
+        return cursors
+
+    def found_now(self, portal: Portal) -> Ruling:
+        """The ruling on what was bound, whose names the server looks up only when it runs."""
+        ruling, scope = portal.ruling, self._c.scope
+        if not ruling.names_late or self._in_force(ruling):
+            return ruling
+        fresh = self.rule(ruling.text)
+        if fresh is None and parse_heavy(ruling.text):
+            return self._outdated(ruling)
+        fresh = fresh or self._c.gate.rule_slowly(ruling.text, scope)
+        if fresh.allowed and fresh.sent != ruling.sent:
+            return self._outdated(fresh)
+        if fresh.allowed and fresh.priced and ruling.names.paths != scope.paths:
+            return self._c.gate.unasked(fresh)
+        return fresh
+
     def await_names(self, ruling: Ruling) -> None:
         """Wait until it is certain what the names stand for that ``ruling`` runs."""
         if ruling.plain:
             return
         for name in ruling.executes:
             wait_for(self._c.names.doubt(name.encode()))
-        for cursor in fetched(ruling):
+        for cursor in self.fetched(ruling):
             wait_for(self._c.names.cursor_doubt(cursor))
 
     def check_named(self, ruling: Ruling) -> Ruling:
@@ -131,7 +153,7 @@ class InForce:
         reads as it was opened."""
         if ruling.plain:
             return ruling
-        for cursor in fetched(ruling):
+        for cursor in self.fetched(ruling):
             opened = self._c.names.portal(cursor)
             if opened is not None and not self.judged_anew(opened).allowed:
                 return opened.ruling

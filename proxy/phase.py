@@ -62,6 +62,8 @@ LEGAL: Final[Mapping[Phase, Mapping[int, Action]]] = {
     Phase.READY: _READY,
     Phase.DISCARDING: {
         **dict.fromkeys(_READY, Action.DROP),
+        # It may be the rest of a frame whose beginning was forwarded; the server reads past it.
+        ord("d"): Action.COPY_DATA,
         ord("S"): Action.RESUME,
         ord("X"): Action.TERMINATE,
     },

@@ -20,6 +20,8 @@ from proxy.ruling import Price, Ruling
 
 MAX_NAMES: Final = 10_000
 """Statements, portals and cursors per connection."""
+LONGEST_NAME: Final = 63
+"""Bytes of a name that PostgreSQL tells apart: its tables of statements and portals cut it (NAMEDATALEN)."""
 MAX_TEXT: Final = 1 << 26
 """Bytes of the texts of all prepared statements of a connection: one may have a megabyte."""
 
@@ -49,7 +51,7 @@ class Portal:
     returned, where that is counted, the repair of an earlier refusal that it is, how it was ``tried`` on a
     clone, until it first runs, and the ``values`` it was bound to, where a refusal of it may be repaired."""
 
-    __slots__ = ("meter", "price", "repair", "ruling", "tried", "values")
+    __slots__ = ("meter", "price", "repair", "ruling", "runs", "tried", "values")
 
     def __init__(
         self,
@@ -67,6 +69,8 @@ class Portal:
         self.repair = repair
         self.tried = tried
         self.values = values
+        self.runs: tuple[object, ...] = ()
+        """What SQL EXECUTE would have run when it was bound."""
 
 
 class Cursor(Portal):
@@ -187,21 +191,22 @@ class Names:
 
     def settled_statement(self, name: bytes) -> Prepared | None:
         """What ``name`` stands for, where that is one thing and was nothing else before; else ask further."""
-        found = self._statements.get(name)
+        found = self._statements.get(name[:LONGEST_NAME])
         return found.value if found is not None and found.before is None else None
 
     def settled_portal(self, name: bytes) -> Portal | None:
         """The same of a portal's name."""
-        found = self._portals.get(name)
+        found = self._portals.get(name[:LONGEST_NAME])
         return found.value if found is not None and found.before is None else None
 
     def statement(self, name: bytes) -> Prepared | None:
         """What was prepared under ``name``, and may be there still."""
-        found = self._statements.get(name)
+        found = self._statements.get(name[:LONGEST_NAME])
         return None if found is None else found.meaning
 
     def portal(self, name: bytes) -> Portal | None:
         """What Execute of portal or cursor ``name``, or FETCH from it, runs."""
+        name = name[:LONGEST_NAME]
         opened = self._portals.get(name)
         portal = None if opened is None else opened.meaning
         if portal is not None:
@@ -211,6 +216,7 @@ class Names:
 
     def meter(self, name: bytes) -> Meter:
         """What FETCH from ``name`` has returned: it may also be a portal that a function opened."""
+        name = name[:LONGEST_NAME]
         portal = self.portal(name)
         if portal is not None and portal.meter is not None:
             return portal.meter
@@ -218,14 +224,15 @@ class Names:
 
     def doubt(self, statement: bytes) -> AnyChange | None:
         """The change that leaves two meanings to a statement's name, both open to what is sent now."""
-        return self._doubt(self._statements.get(statement))
+        return self._doubt(self._statements.get(statement[:LONGEST_NAME]))
 
     def portal_doubt(self, portal: bytes) -> AnyChange | None:
         """The same of a portal's name."""
-        return self._doubt(self._portals.get(portal))
+        return self._doubt(self._portals.get(portal[:LONGEST_NAME]))
 
     def cursor_doubt(self, name: bytes) -> AnyChange | None:
         """The same of what FETCH from ``name`` reads."""
+        name = name[:LONGEST_NAME]
         return self._doubt(self._portals.get(name)) or self._doubt(self._cursors.get(name))
 
     def _doubt(self, change: AnyChange | None) -> AnyChange | None:
@@ -235,6 +242,7 @@ class Names:
 
     def prepare(self, name: bytes, prepared: Prepared) -> Change[Prepared]:
         """Parse or PREPARE was forwarded."""
+        name = name[:LONGEST_NAME]
         self._make_room(name in self._statements)
         self._text_bytes += len(prepared.ruling.text)
         if self._text_bytes > self._text_limit:
@@ -243,7 +251,7 @@ class Names:
 
     def forget(self, name: bytes) -> Change[Prepared]:
         """Close or DEALLOCATE was forwarded, or a Parse of the unnamed statement that has to fail."""
-        return Change(self._statements, name, None, self._segment)
+        return Change(self._statements, name[:LONGEST_NAME], None, self._segment)
 
     def forget_all(self) -> list[Change[Prepared]]:
         """DEALLOCATE ALL or DISCARD ALL was forwarded. The unnamed statement outlives both
@@ -256,11 +264,13 @@ class Names:
 
         Undoing matters: a portal from before a savepoint outlives a Bind of the same name that fails.
         """
+        name = name[:LONGEST_NAME]
         self._make_room(name in self._portals)
         return Change(self._portals, name, portal, self._segment)
 
     def close(self, name: bytes) -> list[AnyChange]:
         """Close of a portal or CLOSE of a cursor was forwarded: to the server they are one."""
+        name = name[:LONGEST_NAME]
         return [
             Change(self._portals, name, None, self._segment),
             Change(self._cursors, name, None, self._segment),
@@ -269,6 +279,10 @@ class Names:
     def declare(self, name: bytes, ruling: Ruling, hold: bool, price: Price | None = None) -> Change[Cursor]:
         self._make_room(name in self._cursors)
         return Change(self._cursors, name, Cursor(ruling, hold, price), self._segment)
+
+    def vacate(self, name: bytes) -> list[AnyChange]:
+        """DECLARE was forwarded: a portal of that name, if one is known still, is gone, or DECLARE fails."""
+        return [Change(self._portals, name, None, self._segment)] if name in self._portals else []
 
     def transaction_ended(self) -> None:
         """No portal outlives its transaction, nor a cursor that was not declared WITH HOLD.

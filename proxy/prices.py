@@ -63,8 +63,9 @@ class Prices:
 
     def price_query(self, ruling: Ruling) -> bytes:
         """Hold the Query and ask first what it would cost."""
+        self._c.expect_paths(ruling)
         entry = self._c.entry(ruling, "simple")
-        asked = ask_for_query(_text(ruling), sync=not self._c.pipeline_open)
+        asked = ask_for_query(_text(ruling), sync=not self._c.unsynced)
         return self._ask(asked, entry, lambda answer: self._query_priced(ruling, entry, answer), EXPLAIN_S)
 
     def _query_priced(self, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
@@ -78,7 +79,7 @@ class Prices:
 
     def count_query(self, ruling: Ruling, entry: AuditEntry, price: Price) -> bytes:
         """Hold the Query, whose price is known, and ask how many rows it would write."""
-        asked = ask_for_query(_count_text(ruling), sync=not self._c.pipeline_open)
+        asked = ask_for_query(_count_text(ruling), sync=not self._c.unsynced)
         return self._ask(asked, entry, lambda answer: self._query_counted(ruling, entry, price, answer))
 
     def _query_counted(self, ruling: Ruling, entry: AuditEntry, price: Price, answer: Answer) -> bytes:
@@ -116,6 +117,7 @@ class Prices:
         Before a DECLARE the question ends with a Sync, where nothing was bound that this would drop: behind a
         statement of the same implicit transaction PostgreSQL lets DECLARE pass, which it refuses by itself.
         """
+        self._c.expect_paths(ruling)
         entry = self._c.entry(ruling, "extended")
         return self._ask_bind(
             _text(ruling),

@@ -33,6 +33,11 @@ _REST_ON_ABSENCE: Final = frozenset(
     rule.NAME for rule in (unknown_relation, unknown_column, unknown_function, insert_missing_not_null)
 )
 """Rules that object because the catalog lacks something."""
+_ANALYSED: Final = frozenset(
+    {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"}
+    | {"DeclareCursorStmt", "CreateTableAsStmt", "ExplainStmt", "CallStmt"}
+)
+"""Statement nodes whose names PostgreSQL looks up before it binds them (transformStmt in analyze.c)."""
 _UNDEFINED_OBJECT: Final = "42704"
 _PATH_SETTING: Final = "search_path"
 _ENDING: Final = frozenset(
@@ -86,6 +91,7 @@ class Ruling:
         "executes",
         "forward",
         "names",
+        "names_late",
         "notice",
         "paths",
         "plain",
@@ -127,6 +133,7 @@ class Ruling:
         self.running = running(decision.query)
         self.alters = any(map(alters, facts))
         self.actions: tuple[SessionRef, ...] = tuple(ref for f in facts for ref in _top_level(f))
+        self.names_late = any(f.node not in _ANALYSED for f in facts)
         self.declares = any(ref.action is SessionAction.DECLARE and not ref.hold for ref in self.actions)
         self.executes: tuple[str, ...] = tuple(
             ref.name
@@ -187,6 +194,7 @@ class LiftedRuling(Ruling):
         self.alters = like.alters
         self.actions = like.actions
         self.declares = like.declares
+        self.names_late = like.names_late
         self.executes = like.executes
         self.paths = like.paths
         self.resets_path = like.resets_path

@@ -74,7 +74,7 @@ class Sandboxing:
             return self._agent.run_query(ruling, entry, price)
         entry.cost = None if price is None else price.cost
         commits = self._c.status == _IDLE and not self._c.pipeline_open and not self._c.replies.queue
-        asked = ask_for_query(text, sync=not self._c.pipeline_open)
+        asked = ask_for_query(text, sync=not self._c.unsynced)
 
         def answered(answer: Answer) -> bytes:
             if answer.skipped or answer.error is not None:

@@ -371,7 +371,7 @@ class ServerSide:
         self._c.muted = True
         if all(reply.kind is not Owed.SYNC for reply in self._c.replies.queue):
             self._c.replies.owe(Reply(Owed.BIND, must_fail=True))
-            self._c.forward(wire.bind_message(b"", self._c.refused_text))
+            self._c.put_between(wire.bind_message(b"", self._c.refused_text))
             self._c.phase = Phase.DISCARDING
         return over
 

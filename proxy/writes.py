@@ -89,6 +89,12 @@ class HeldWrite:
         self._c.waiting = Held(DROP, entry=self.entry)
         return self._count_after() + wire.FLUSH
 
+    def copy_failed(self) -> None:
+        """The agent ends its data with a failure. What it sends behind a Query waits for our Sync: the server
+        would read past it."""
+        if self._simple:
+            self._c.waiting = Held(DROP, entry=self.entry)
+
     def _run(self, frame: bytes, changes: Sequence[AnyChange]) -> bytes:
         messages = self._count_before() + frame
         reply = self._owe(Owed.EXECUTE)

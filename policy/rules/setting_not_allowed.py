@@ -29,7 +29,7 @@ from typing import Final
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames
 from policy.catalog_values import ColumnId, Relation
-from policy.facts import Facts, RelationRef, SettingHow, SettingRef, Use
+from policy.facts import Facts, RelationRef, SessionAction, SettingHow, SettingRef, Use
 from policy.model import Policy, RuleLevel, Violation
 from policy.names import Names, QualifiedName
 from policy.resolve import Answer
@@ -42,13 +42,20 @@ GOVERNED_BY = "settings"
 
 _ELSEWHERE = frozenset({SettingHow.RESET_ALL, SettingHow.TRANSACTION})
 """RESET ALL is always allowed; transaction modes are the business of access-read-only."""
+_RUNS_APART: Final = frozenset({SessionAction.DECLARE, SessionAction.EXECUTE})
+"""What runs when a later FETCH does, or already when EXPLAIN asks for a price: names would be read under a
+path that nobody knows of."""
 _VIEW: Final = QualifiedName("pg_catalog", "pg_settings")
 _SETTING: Final = ColumnId(*_VIEW, "setting")
 
 
 def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
+    late = any(ref.action in _RUNS_APART for ref in facts.session)
     for ref in facts.settings:
         if ref.how in _ELSEWHERE:
+            continue
+        if late and ref.name == "search_path":
+            yield not_allowed(ref, policy, "search_path may not change by a cursor or an argument of EXECUTE")
             continue
         violation = judge_name(_named(ref, facts, names), policy)
         if violation is not None:
