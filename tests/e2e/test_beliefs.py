@@ -1,0 +1,187 @@
+"""What the proxy takes the server's names, cursors, paths and pipelines for is what they are.
+
+Each conversation makes the two differ, if anything does, so that what was judged is not what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.support.postgres import Server
+from tests.support.proxy import WRITER, RunningProxy, run_proxy
+from tests.support.wire import (
+    FLUSH,
+    SYNC,
+    Client,
+    Message,
+    bind,
+    close,
+    copy_fail,
+    execute,
+    kinds,
+    message,
+    parse,
+    query,
+    run,
+    through,
+)
+
+POLICIES: Final = {
+    "bounded": WRITER + "multiple: judged\nlimits: {result_rows: 100, affected_rows: 10}\n",
+    "priced": WRITER + "cost: {max_total_cost: 10000}\n",
+    "paths": WRITER.replace('"public.*"', '"public.*", "other.fine"') + "cost: {max_total_cost: 10000}\n",
+}
+SCHEMA: Final = """
+CREATE TABLE things (id int PRIMARY KEY, n int NOT NULL DEFAULT 0);
+INSERT INTO things SELECT g FROM generate_series(1, 1000) g;
+CREATE TABLE big AS SELECT g AS id FROM generate_series(1, 100000) g;
+CREATE SCHEMA other;
+CREATE TABLE other.things (id int, secret text);
+INSERT INTO other.things VALUES (1, 'CANARY');
+CREATE TABLE other.fine (id int);
+GRANT ALL ON things, big, other.things, other.fine TO shop_app;
+GRANT USAGE ON SCHEMA other TO shop_app;
+ANALYZE;
+"""
+LONG: Final = "a" * 63
+DEAR: Final = "SELECT count(*)::int AS n FROM big a, big b WHERE a.id + b.id < 5"
+MOVES: Final = "SELECT set_config('search_path', 'other', false)"
+
+
+@pytest.fixture(scope="module")
+def proxy(postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
+    login = {"user": "shop_app", "password_env": "PASSWORD_SHOP_APP"}
+    agents = {
+        name: {"auth": {"trust": "loopback"}, "login": login, "policy": f"{name}.yaml"} for name in POLICIES
+    }
+    with postgres.database() as database:
+        database.execute(SCHEMA)
+        folder = tmp_path_factory.mktemp("beliefs")
+        with run_proxy(database, folder, POLICIES, agents=agents) as running:
+            yield running
+
+
+def errors(messages: list[Message]) -> list[str]:
+    return [each.sqlstate for each in messages if each.kind == "E"]
+
+
+def untouched(proxy: RunningProxy, client: Client) -> None:
+    """Nothing was written, and the session goes on."""
+    ((changed,),) = proxy.database.execute("SELECT count(*) FROM things WHERE n <> 0 OR id > 1000")
+    assert changed == 0
+    assert kinds(client.ask(query("SELECT 1"))) == "TDCZ"
+
+
+def test_long_names_are_one_where_the_server_takes_them_for_one(proxy: RunningProxy) -> None:
+    write = "UPDATE things SET n = 1 WHERE id < 500"
+    with through(proxy, "bounded") as client:
+        client.ask(parse("SELECT 1", LONG + "X"), SYNC)
+        client.ask(close("S", LONG + "Z"), parse(write, LONG + "Y"), SYNC)
+        assert errors(client.ask(bind(LONG + "X"), execute(), SYNC)) == ["57014"]
+        portals = (bind("r", LONG + "X"), close("P", LONG + "Z"), bind("w", LONG + "Y"), execute(LONG + "X"))
+        assert errors(client.ask(parse("SELECT 1", "r"), parse(write, "w"), *portals, SYNC)) == ["57014"]
+        untouched(proxy, client)
+
+
+def test_names_that_are_looked_up_as_a_portal_runs_are_judged_by_the_path_of_then(
+    proxy: RunningProxy,
+) -> None:
+    copied = (parse("COPY things TO STDOUT", "c"), bind("c", "c"))
+    moved = (parse("SET search_path = other", "s"), bind("s", "s"), execute("s"))
+    with through(proxy, "paths") as client:
+        answer = client.ask(*copied, *moved, execute("c"), SYNC)
+        assert errors(answer) == ["42501"]
+        assert b"CANARY" not in b"".join(each.body for each in answer)
+        untouched(proxy, client)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [query("BEGIN"), query(f"DECLARE c CURSOR FOR {MOVES}"), query("FETCH c")],
+        [
+            query("BEGIN"),
+            parse("SELECT 1") + bind("", "c") + SYNC,
+            query("CLOSE ALL"),
+            query(f"DECLARE c CURSOR FOR {MOVES}"),
+            execute("c") + SYNC,
+        ],
+        [
+            query("PREPARE foo(text) AS SELECT count(*) FROM big a, big b WHERE a.id + b.id < length($1)"),
+            query("EXECUTE foo(set_config('search_path', 'other', false))"),
+        ],
+    ],
+    ids=["by FETCH", "by a cursor behind a stale portal", "by an argument of EXECUTE"],
+)
+def test_the_path_is_not_moved_unseen(proxy: RunningProxy, before: list[bytes]) -> None:
+    with through(proxy, "paths") as client:
+        told = [sqlstate for each in before for sqlstate in errors(client.ask(each))]
+        assert told[:1] == ["42501"]
+        client.ask(query("ROLLBACK"))
+        read = client.ask(query("SELECT * FROM things WHERE id = 1"))
+        assert b"CANARY" not in b"".join(each.body for each in read)
+        assert kinds(read) == "TDCZ"
+
+
+def test_what_execute_runs_is_what_was_priced(proxy: RunningProxy) -> None:
+    with through(proxy, "priced") as client:
+        client.ask(query("PREPARE foo AS SELECT 1 AS n"))
+        client.ask(query("BEGIN"))
+        client.ask(parse("EXECUTE foo", "e"), bind("e", "p"), SYNC)
+        client.ask(parse("DEALLOCATE foo", "d"), bind("d"), execute(), SYNC)
+        client.ask(parse(DEAR, "foo"), SYNC)
+        assert errors(client.ask(execute("p"), SYNC)) == ["54001"]
+        client.ask(query("ROLLBACK"))
+        untouched(proxy, client)
+
+
+@pytest.mark.parametrize("fetch", [execute("c", 60) + SYNC, query("EXECUTE foo")], ids=["execute", "SQL"])
+def test_rows_of_a_cursor_add_up_however_they_are_fetched(proxy: RunningProxy, fetch: bytes) -> None:
+    with through(proxy, "bounded") as client:
+        client.ask(parse("FETCH 60 FROM c", "foo"), SYNC)
+        client.ask(query("BEGIN"))
+        client.ask(query("DECLARE c CURSOR FOR SELECT g FROM generate_series(1, 1000) g"))
+        assert errors(client.ask(fetch)) == []
+        assert errors(client.ask(fetch)) == ["57014"]
+        client.ask(query("ROLLBACK"))
+        untouched(proxy, client)
+
+
+def test_nothing_of_ours_goes_into_a_frame_of_the_agents(proxy: RunningProxy) -> None:
+    """A result over its limit fails while half a CopyData frame has been sent: what the rest of it and the
+    values behind it hold is data, whatever it looks like."""
+    hidden = message("Q", b"UPDATE things SET n = 3; COMMIT\0")
+    with through(proxy, "bounded") as client:
+        client.ask(parse("SELECT $1::bytea", "x"), SYNC)
+        over = run("BEGIN") + run("SELECT g FROM generate_series(1, 101) g") + FLUSH
+        whole = message("d", b"x" * 400)
+        client.send(over + whole[:50])
+        assert "57014" in errors(client.read_until("E"))
+        answer = client.ask(whole[50:] + SYNC)
+        assert errors(answer) == []
+        assert kinds(client.ask(bind("x", "", (hidden.hex().encode(),)), SYNC))[-1] == "Z"
+        client.ask(query("ROLLBACK"))
+        untouched(proxy, client)
+
+
+def test_a_query_sent_with_the_failure_of_a_copy_is_answered(proxy: RunningProxy) -> None:
+    with through(proxy, "bounded") as client:
+        client.send(query("COPY things FROM STDIN"))
+        client.read_until("G")
+        client.send(copy_fail() + query("SELECT 1"))
+        assert kinds(client.cycles(2)) == "EZTDCZ"
+        untouched(proxy, client)
+
+
+def test_a_name_of_ours_cannot_be_prepared(proxy: RunningProxy) -> None:
+    with through(proxy, "bounded") as client, through(proxy, "bounded") as other:
+        client.ask(query("SELECT count(*) FROM nowhere"))
+        ((asked,),) = proxy.database.execute(
+            "SELECT query FROM pg_stat_activity WHERE query LIKE 'pgturnstile_refused_%' LIMIT 1"
+        )
+        assert [errors(each.ask(parse("SELECT 1", asked), SYNC)) for each in (other,)] == [[]]
+        client.send(parse("SELECT 1", asked) + SYNC)
+        assert errors(client.rest()) == ["08P01"]
