@@ -228,10 +228,10 @@ def _strict_arguments(fields: Mapping[str, Any]) -> list[Node] | None:
 
 
 _STRICT_PARTS: Mapping[str, Callable[[Mapping[str, Any]], list[Node] | None]] = {
-    "ColumnRef": lambda fields: [],  # noqa: ARG005
+    "ColumnRef": lambda fields: [],  # noqa: ARG005 - one of a table
     "RowExpr": lambda fields: list(fields.get("args", ())),
-    "NullTest": lambda fields: [],  # noqa: ARG005
-    "BooleanTest": lambda fields: [],  # noqa: ARG005
+    "NullTest": lambda fields: [],  # noqa: ARG005 - one of a table
+    "BooleanTest": lambda fields: [],  # noqa: ARG005 - one of a table
     "BoolExpr": lambda fields: list(fields["args"]),
     "TypeCast": lambda fields: [fields["arg"]],
     "A_Expr": _strict_operands,

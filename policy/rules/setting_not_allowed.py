@@ -6,7 +6,8 @@ What it refuses
     value that is not accepted; a setting whose name is no constant; an UPDATE of pg_settings, itself or
     through a view, which is SET by another name. A name that is read from pg_settings is the one that the
     WHERE holds it to (pg_dump: ``… WHERE name = 'restrict_nonsystem_relation_kind'``), where a catalog says
-    that no temporary relation of that name can be meant.
+    that no temporary relation of that name can be meant. In DECLARE and among EXECUTE's arguments search_path
+    may not be set at all: it would change when a later FETCH runs, or when EXPLAIN asks for the price.
 Why
     Settings lift limits, bend prices, change who the session is or what a name or literal means.
 Refused
