@@ -26,13 +26,15 @@ from tests.support.wire import (
     parse,
     query,
     run,
+    straight,
     through,
 )
 
+WIDER: Final = WRITER.replace('"public.*"', '"public.*", "other.fine"') + "cost: {max_total_cost: 10000}\n"
 POLICIES: Final = {
     "bounded": WRITER + "multiple: judged\nlimits: {result_rows: 100, affected_rows: 10}\n",
-    "priced": WRITER + "cost: {max_total_cost: 10000}\n",
-    "paths": WRITER.replace('"public.*"', '"public.*", "other.fine"') + "cost: {max_total_cost: 10000}\n",
+    "priced": WIDER,
+    "paths": WIDER,
 }
 SCHEMA: Final = """
 CREATE TABLE things (id int PRIMARY KEY, n int NOT NULL DEFAULT 0);
@@ -185,3 +187,17 @@ def test_a_name_of_ours_cannot_be_prepared(proxy: RunningProxy) -> None:
         assert [errors(each.ask(parse("SELECT 1", asked), SYNC)) for each in (other,)] == [[]]
         client.send(parse("SELECT 1", asked) + SYNC)
         assert errors(client.rest()) == ["08P01"]
+
+
+def test_a_refusal_behind_a_query_undoes_what_an_error_would(proxy: RunningProxy) -> None:
+    """PostgreSQL 18 keeps the pipeline's transaction open behind a Query, 15 does not."""
+    kept = []
+    with straight(proxy.database) as server, through(proxy, "priced") as client:
+        for number, (side, failing) in enumerate(((server, "SELECT nothing FROM big"), (client, DEAR))):
+            side.send(run(f"INSERT INTO other.fine VALUES ({number})") + query("SELECT 1"))
+            side.cycles()
+            assert len(errors(side.ask(query(failing)))) == 1
+            side.ask(SYNC)
+            sql = f"SELECT count(*) FROM other.fine WHERE id = {number}"
+            kept.append(proxy.database.execute(sql))
+    assert kept[0] == kept[1]
