@@ -1,8 +1,8 @@
 """Fixtures for the whole suite.
 
 Servers start when first asked for and stop with the run. A test that only reads takes ``shop``; a test that
-writes takes ``database``, a copy of its own. Both run once on each PostgreSQL major; names that end in 15 or
-18 mean that major alone.
+writes takes ``database``, a copy of its own. Both run once on each PostgreSQL major: 15, 18 and what the
+environment names beside them (``tests.support.postgres``). Names that end in 15 or 18 mean that major alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import contextlib
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
@@ -19,7 +20,7 @@ import pytest
 import structlog
 
 from tests.support.certificates import Certificates, make_certificates
-from tests.support.postgres import Database, Server, run_server
+from tests.support.postgres import Database, Server, majors, run_server
 from tests.support.redis import RedisServer, run_redis
 
 
@@ -64,17 +65,22 @@ def fresh_logging() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgres15() -> Iterator[Server]:
-    """PostgreSQL 15 of the system: TLS, ICU and libxml are compiled in, as they are not in the wheel."""
-    with run_server(15) as server:
-        yield server
+def server_of() -> Iterator[Callable[[int], Server]]:
+    """The server of a major, started when first asked for; it stays while tests go from one to another."""
+    with contextlib.ExitStack() as running:
+        yield cache(lambda major: running.enter_context(run_server(major)))
 
 
 @pytest.fixture(scope="session")
-def postgres18() -> Iterator[Server]:
+def postgres15(server_of: Callable[[int], Server]) -> Server:
+    """PostgreSQL 15 of the system: TLS, ICU and libxml are compiled in, as they are not in the wheel."""
+    return server_of(15)
+
+
+@pytest.fixture(scope="session")
+def postgres18(server_of: Callable[[int], Server]) -> Server:
     """PostgreSQL 18, of the wheel unless the system has it."""
-    with run_server(18) as server:
-        yield server
+    return server_of(18)
 
 
 @pytest.fixture(scope="session")
@@ -84,11 +90,10 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
         yield server
 
 
-@pytest.fixture(scope="session", params=["postgres15", "postgres18"], ids=["pg15", "pg18"])
-def postgres(request: pytest.FixtureRequest) -> Server:
-    """Each of the two servers in turn."""
-    server: Server = request.getfixturevalue(request.param)
-    return server
+@pytest.fixture(scope="session", params=majors(), ids="pg{}".format)
+def postgres(request: pytest.FixtureRequest, server_of: Callable[[int], Server]) -> Server:
+    """Each of the servers in turn."""
+    return server_of(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import psycopg
 import pytest
 
+from tests.support import postgres as support
 from tests.support.certificates import Certificates
 from tests.support.postgres import Database, Server
 from tests.support.server_log import LogRecord, Step
@@ -15,6 +19,18 @@ def test_each_server_is_the_major_it_is_named_for(postgres15: Server, postgres18
     for server in (postgres15, postgres18):
         [(version,)] = server.shop.execute("SHOW server_version_num")
         assert int(version) // 10000 == server.major
+
+
+def test_further_installations_are_those_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, postgres18: Server, tmp_path: Path
+) -> None:
+    folder = postgres18.engine.binaries.folder
+    monkeypatch.setenv(support.FURTHER, f"{folder}{os.pathsep}")
+    named = support.named_binaries.__wrapped__()
+    assert {major: binaries.folder for major, binaries in named.items()} == {18: folder}
+    monkeypatch.setenv(support.FURTHER, str(tmp_path))
+    with pytest.raises(pytest.UsageError, match=f"{support.FURTHER}: .* does not hold working postgres"):
+        support.named_binaries.__wrapped__()
 
 
 def test_a_test_database_is_a_copy_of_the_shop_and_goes_away(postgres: Server) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,25 +47,25 @@ def _gateway(server: Server, folder: Path) -> Iterator[RunningProxy]:
 
 
 @pytest.fixture(scope="session")
-def gateway15(postgres15: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
-    with _gateway(postgres15, tmp_path_factory.mktemp("gateway15")) as running:
-        yield running
+def gateway_of(
+    server_of: Callable[[int], Server], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[int], RunningProxy]]:
+    """The proxy before the server of a major; it stays while tests go from one to another."""
+    with contextlib.ExitStack() as running:
+
+        def gateway_of(major: int) -> RunningProxy:
+            folder = tmp_path_factory.mktemp(f"gateway{major}")
+            return running.enter_context(_gateway(server_of(major), folder))
+
+        yield cache(gateway_of)
 
 
 @pytest.fixture(scope="session")
-def gateway18(postgres18: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProxy]:
-    with _gateway(postgres18, tmp_path_factory.mktemp("gateway18")) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def gateway(postgres: Server, request: pytest.FixtureRequest) -> RunningProxy:
+def gateway(postgres: Server, gateway_of: Callable[[int], RunningProxy]) -> RunningProxy:
     """A proxy before each server, with three further agents.
 
     ``insider`` may listen and see all catalogs; ``strict`` sees them too, and may not join without a bound;
     ``dumper`` may run pg_dump. The database is shared: a test writes rows of its own only, and counts no
     others.
     """
-    # A fixture of each server's own, which stays while tests go from the one server to the other and back.
-    running: RunningProxy = request.getfixturevalue(f"gateway{postgres.major}")
-    return running
+    return gateway_of(postgres.major)

@@ -13,6 +13,8 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import psycopg
@@ -20,12 +22,17 @@ import pytest
 from psycopg import sql
 
 from proxy.demo_shop import ROLES, load_shop
-from proxy.embedded import BinariesNotFoundError, EmbeddedPostgres, find_binaries
+from proxy.embedded import Binaries, BinariesNotFoundError, EmbeddedPostgres, find_binaries
 from tests.support.server_log import LOGGING, LogRecord, ServerLog, Step
 
 SHOP: Final = "shop"
 """Name of the shared database with the sample shop on each server: to be read, never written."""
 
+FURTHER: Final = "PGTURNSTILE_TEST_POSTGRES"
+"""Environment variable: folders with ``postgres`` and ``initdb``, parted as those of PATH. What takes a
+server runs on their majors as well; one of a major that is run on anyway stands for what would be found."""
+
+_USUAL: Final = (15, 18)
 _TEMPLATE: Final = "shop_template"
 
 _SETTINGS: Final[Mapping[str, str]] = {
@@ -140,7 +147,7 @@ def run_server(
 ) -> Iterator[Server]:
     """A server of that major with the sample shop; skips (in CI: fails) where there are no binaries."""
     try:
-        binaries = find_binaries(major=major)
+        binaries = named_binaries().get(major) or find_binaries(major=major)
     except BinariesNotFoundError as error:
         skip_or_fail(str(error))
     passwords = {role: secrets.token_urlsafe(12) for role in ROLES}
@@ -148,6 +155,22 @@ def run_server(
         server = Server(engine, passwords, ServerLog(engine.log_path))
         server._load()
         yield server
+
+
+@cache
+def named_binaries() -> Mapping[int, Binaries]:
+    """The installations that ``FURTHER`` names, by major. Raises UsageError for a folder that holds none."""
+    folders = [folder for folder in os.environ.get(FURTHER, "").split(os.pathsep) if folder]
+    try:
+        found = [find_binaries(Path(folder)) for folder in folders]
+    except BinariesNotFoundError as error:
+        raise pytest.UsageError(f"{FURTHER}: {error}") from error
+    return {binaries.major: binaries for binaries in found}
+
+
+def majors() -> tuple[int, ...]:
+    """The majors that tests run on, each in turn."""
+    return tuple(sorted({*_USUAL, *named_binaries()}))
 
 
 def skip_or_fail(reason: str) -> Any:
