@@ -27,6 +27,9 @@ _UNITS: Final = {
 }  # fmt: skip
 _PART: Final = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*([a-z]+)")
 _CLOCK: Final = re.compile(r"([-+]?)(\d+):(\d\d)(?::(\d\d(?:\.\d+)?))?")
+_MAX_INTERVAL: Final = 256
+"""Characters, as many as PostgreSQL's interval_in (timestamp.c) keeps. The patterns above take the square of
+a text's length where it is one long number."""
 _INSTANT: Final = re.compile(
     r"(\d{4,6})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d)(?::(\d\d)(?:\.\d+)?)?)?(?:[-+]\d\d(?::?\d\d)?)?"
 )
@@ -84,6 +87,8 @@ def _seconds(node: Node) -> float | None:
 
 def _interval(text: str) -> float | None:
     """``1 day 02:00:00`` or ``2 hours``, as PostgreSQL prints and agents write them."""
+    if len(text) > _MAX_INTERVAL:
+        return None
     left = text.strip().lower().removeprefix("@")
     total = 0.0
     for pattern in (_PART, _CLOCK):

@@ -279,24 +279,39 @@ def _basis(basis: Basis) -> dict[str, Any]:
     return {**told, "unsettled": True} if basis.unsettled else told
 
 
-_COMMENT_OF_TRACE: Final = re.compile(
-    r"/\*[^*]*\btraceparent='([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})'[^*]*\*/"
-)
+_TRACE: Final = re.compile(r"\btraceparent='([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})'")
 
 
 def _trace(sql: str) -> str | None:
     """The OpenTelemetry context that sqlcommenter puts in a comment before or behind the statement.
 
     Only there: a text that begins with ``/*`` or ends with ``*/`` does so with a comment, whatever is
-    between. The value is the agent's word and no more.
+    between. The value is the agent's word and no more. A comment is cut out before anything is looked for in
+    it: one pattern for both takes the square of a long comment's length, in which nothing else would run.
     """
     if "traceparent" not in sql:
         return None
     text = sql.strip("\t\n\r\f\v ;")
-    first = _COMMENT_OF_TRACE.match(text)
-    last = _COMMENT_OF_TRACE.match(text, text.rfind("/*")) if text.endswith("*/") else None
-    found = last if last is not None and last.end() == len(text) else first
-    return None if found is None else found[1]
+    for comment in (_last_comment(text), _first_comment(text)):
+        found = _TRACE.findall(comment)
+        if found:
+            return str(found[-1])
+    return None
+
+
+def _last_comment(text: str) -> str:
+    """What the comment holds with which ``text`` ends; empty where it ends otherwise, or a ``*`` is in it."""
+    begin = text.rfind("/*")
+    if begin < 0 or not text.endswith("*/"):
+        return ""
+    held = text[begin + 2 : -2]
+    return "" if "*" in held else held
+
+
+def _first_comment(text: str) -> str:
+    """The same of the comment with which ``text`` begins."""
+    end = text.find("*", 2)
+    return text[2:end] if text.startswith("/*") and text.startswith("*/", end) else ""
 
 
 def _statement(sql: str | None) -> str:

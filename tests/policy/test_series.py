@@ -55,3 +55,8 @@ def test_how_many_rows(arguments: str, expected: float) -> None:
 
 def test_a_year_that_no_calendar_has() -> None:
     assert rows("'2025-02-30'::date, now(), '1 second'::interval") == math.inf
+
+
+def test_an_interval_as_long_as_a_statement_is_none() -> None:
+    """Read by pattern it would take hours."""
+    assert rows(f"now(), now(), '{'1' * 900_000}'::interval") == math.inf

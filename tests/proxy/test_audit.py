@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -678,6 +679,11 @@ CONTEXT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         (f"SELECT 1 AS \"/*traceparent='{CONTEXT}'*/\"", None),
         ("SELECT 1 /*traceparent='00-short-01'*/", None),
         (f"SELECT 1 /*traceparent='{CONTEXT.upper()}'*/", None),
+        (f"SELECT 1 /* a * b, traceparent='{CONTEXT}'*/", None),
+        (f"/*traceparent='{CONTEXT}'", None),
+        (f"/*/traceparent='{CONTEXT}'*/ SELECT 1", CONTEXT),
+        ("SELECT 1 /*traceparent*/", None),
+        ("/*/traceparent", None),
         ("SELECT 1", None),
     ],
 )
@@ -686,6 +692,19 @@ def test_the_trace_context_of_a_comment_is_carried_over(
     sql: str, trace: str | None, statements: Statements
 ) -> None:
     assert line_of(Allow(parse(sql), StatementClass.SELECT), statements).get("trace") == trace
+
+
+def test_a_comment_of_nothing_but_trace_contexts_takes_time_by_its_length() -> None:
+    """What looks for one holds the interpreter, and with it every agent, until it is done."""
+
+    def seconds(count: int) -> float:
+        text = "/*" + f"traceparent='{CONTEXT}'" * count + "* */ SELECT 1"
+        decision = reject(query=QueryString(text))
+        begin = time.thread_time()
+        line_of(decision, Statements.NONE)
+        return time.thread_time() - begin
+
+    assert min(seconds(8000) for _ in range(3)) < 40 * min(seconds(1000) for _ in range(3))
 
 
 @pytest.mark.parametrize(
