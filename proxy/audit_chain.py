@@ -154,7 +154,7 @@ def _what_it_is(line: bytes) -> str:
         return "the file ends within this line"
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "no record: a line that was cut short, or something else"
     return "a record that is not linked"
 

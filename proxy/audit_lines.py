@@ -38,17 +38,18 @@ class Line:
 def read_lines(paths: Iterable[Path]) -> Iterator[Line]:
     """Every line of every file, in order. Raises AuditLineError; OSError where a file cannot be read."""
     for path in paths:
-        with path.open(encoding="utf-8", errors="strict") as file:
-            for number, text in enumerate(file, 1):
-                yield Line(path, number, _body(text, f"{path}:{number}"))
+        # As bytes, so that a line is here what it is to the chain: a carriage return ends none.
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                yield Line(path, number, _body(line, f"{path}:{number}"))
 
 
-def _body(text: str, place: str) -> dict[str, Any]:
+def _body(line: bytes, place: str) -> dict[str, Any]:
     try:
-        body = json.loads(text)
-    except ValueError as error:
+        body = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
         # The last line of a file that is being written may be half of one.
-        half = "" if text.endswith("\n") else ", the file ends within it"
+        half = "" if line.endswith(b"\n") else ", the file ends within it"
         raise AuditLineError(f"{place}: no JSON{half}") from error
     if not isinstance(body, dict) or not ("event" in body or {"id", "decision"} <= body.keys()):
         raise AuditLineError(f"{place}: no audit record")

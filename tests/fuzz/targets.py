@@ -24,6 +24,7 @@ from proxy.session import Session
 from proxy.wire import authentication, backend, client_hello, frontend, startup
 from proxy.wire.frames import COPY_DATA, BackendFrames, FramingError, FrontendFrames
 from proxy.wire.frontend import MalformedMessage
+from tests.fuzz.texts import EXCHANGES, TEXTS, exchanges, texts
 
 _POLICY: Final = """
 version: 1
@@ -325,6 +326,8 @@ TARGETS: Final[Mapping[str, Target]] = {
     ),
     "facts": Target(facts, tuple(sql.encode() for sql in _SQL)),
     "session": Target(session, tuple(as_pieces(*talk) for talk in _CONVERSATIONS)),
+    "scram": Target(exchanges, EXCHANGES),
+    "texts": Target(texts, TEXTS),
 }
 
 FOUND: Final = Path(__file__).parent / "found"

@@ -66,6 +66,11 @@ TAMPERING: dict[str, tuple[Callable[[Lines], object], list[int], str]] = {
     "a line doubled": (lambda at: at.insert(4, at[4]), [6], "comes again"),
     "two lines exchanged": (lambda at: at.insert(4, at.pop(5)), [5, 6], ""),
     "the first line taken out of its run": (lambda at: at.pop(0), [], ""),
+    "a line put in that no reader can nest": (
+        lambda at: at.insert(4, b"[" * 100_000 + b"\n"),
+        [5],
+        "no record",
+    ),
     "an empty line": (lambda at: at.insert(4, b"\n"), [5], "no record"),
     "a carriage return": (lambda at: at.__setitem__(4, at[4][:-1] + b"\r\n"), [5, 6], ""),
     "a space at the end": (lambda at: at.__setitem__(4, at[4][:-1] + b" \n"), [5, 6], ""),

@@ -77,13 +77,16 @@ def test_several_files_are_one_summary(file: Path, tmp_path: Path) -> None:
     [
         ('{"id": "a", "decision": "allow"}\n{"id": "b", "deci', ":2: no JSON, the file ends within it"),
         ("nonsense\n", ":1: no JSON"),
+        ('{"id": "\x80", "decision": "allow"}\n', ":1: no JSON"),
+        ("[" * 100_000 + "\n", ":1: no JSON"),
+        ('{"id": "a",\r"decision": "allow"}\nnonsense\n', ":2: no JSON"),
         ("[1]\n", ":1: no audit record"),
         ('{"id": 1}\n', ":1: no audit record"),
     ],
 )
 def test_a_line_that_is_none_is_told_with_its_place(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    path.write_text(text, encoding="utf-8")
+    path.write_bytes(text.encode("latin-1"))
     with pytest.raises(AuditLineError) as raised:
         list(read_lines([path]))
     assert str(raised.value) == f"{path}{said}"
