@@ -25,6 +25,7 @@ from policy.catalog_values import Relation, RelationKind
 from policy.counted import Count, CountCatalog, count_of, quoted
 from policy.decision import RuleFailure
 from policy.driver_lookups import is_driver_lookup
+from policy.evaluated import volatile_argument
 from policy.expressions import bare, kind_of, names_of
 from policy.facts import CallKind, CopyEnd, Facts, FunctionRef, RelationRef, SessionAction
 from policy.figures import Figures, LockMode, Relations, figures
@@ -119,6 +120,9 @@ def question(
     text, offset = asked
     if text is None:
         return Question(None, refused=(_not_taken_apart(facts, policy),))
+    volatile = volatile_argument(facts, names) if _executes(facts) else None
+    if volatile is not None:
+        return Question(None, refused=(unpriceable.run_twice(policy, *volatile),))
     most = math.inf if catalog is None else _most_rows(facts, names, catalog)
     limit = policy.limits.affected_rows
     return Question(

@@ -457,11 +457,6 @@ class Conversation:
         self.use_paths(tuple(dict.fromkeys([*self.scope.paths, *new])))
         self.path_unsettled = True
 
-    def expect_paths(self, ruling: Ruling) -> None:
-        """EXPLAIN EXECUTE evaluates the arguments (EvaluateParams in prepare.c): they may call set_config."""
-        if ruling.executes and (ruling.paths or ruling.resets_path):
-            self.widen_paths(ruling)
-
     def bring_back_paths(self) -> None:
         """A transaction, or a part of one, ends: with it may end what it made of the path."""
         if self.left_paths:

@@ -63,7 +63,6 @@ class Prices:
 
     def price_query(self, ruling: Ruling) -> bytes:
         """Hold the Query and ask first what it would cost."""
-        self._c.expect_paths(ruling)
         entry = self._c.entry(ruling, "simple")
         asked = ask_for_query(_text(ruling), sync=not self._c.unsynced)
         return self._ask(asked, entry, lambda answer: self._query_priced(ruling, entry, answer), EXPLAIN_S)
@@ -117,7 +116,6 @@ class Prices:
         Before a DECLARE the question ends with a Sync, where nothing was bound that this would drop: behind a
         statement of the same implicit transaction PostgreSQL lets DECLARE pass, which it refuses by itself.
         """
-        self._c.expect_paths(ruling)
         entry = self._c.entry(ruling, "extended")
         return self._ask_bind(
             _text(ruling),

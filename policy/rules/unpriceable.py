@@ -3,9 +3,11 @@
 What it refuses
     A recursive query. A function that returns rows where the planner only guesses how many: a volatile
     one made by users, a series whose bounds the text does not give. Values made
-    large by ``repeat``, ``lpad``, ``format`` and their like, with a count that is large or unbounded.
+    large by ``repeat``, ``lpad``, ``format`` and their like, with a count that is large or unbounded. An
+    EXECUTE with a volatile function among its arguments, whatever the setting.
 Why
     The planner says 3.66 of a recursion of a hundred million rows and 0.01 of a gigabyte in one value.
+    Arguments of EXECUTE are evaluated to plan it: what they call would run for the question as well.
 Refused
     ``WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n`` · ``SELECT
     repeat('x', 1000000000)`` · ``SELECT count(*) FROM generate_series(1, (SELECT 2000000000))``
@@ -73,6 +75,16 @@ def check_plan(priced: Priced, policy: Policy) -> Iterator[Violation]:
             yield from _sets(priced, policy, node)
     if may_grow(priced.facts):
         yield from _grown_rows(priced, policy)
+
+
+def run_twice(policy: Policy, function: str, position: int | None) -> Violation:
+    """The objection to an EXECUTE with an argument that asking for its price would carry out."""
+    return _refusal(
+        policy,
+        f"Unpriceable: {function} is an argument of EXECUTE, and asking for a plan would run it",
+        f"Call {function} in the statement that is prepared, or give its value as a constant.",
+        position,
+    )
 
 
 def several(policy: Policy) -> Violation:
@@ -245,9 +257,9 @@ def _position(facts: Facts, found: Growth) -> int:
     return facts.start + len(facts.sql.encode()[: found.location].decode(errors="ignore"))
 
 
-def _refusal(policy: Policy, message: str, hint: str) -> Violation:
+def _refusal(policy: Policy, message: str, hint: str, position: int | None = None) -> Violation:
     """An objection at any level of the rule: there is no plan that limits could be held against."""
-    return replace(_violation(policy, message, hint), level=RuleLevel.REJECT)
+    return replace(_violation(policy, message, hint, position), level=RuleLevel.REJECT)
 
 
 def _violation(policy: Policy, message: str, hint: str, position: int | None = None) -> Violation:

@@ -24,7 +24,7 @@ from tests.support.proxy import WRITER, RunningProxy, run_proxy
 POLICY: Final = (
     WRITER.replace("name: writer", "name: everywhere")
     .replace("lock: allow", "lock: allow, merge: allow, ddl: allow")
-    .replace("builtin-safe", "builtin-safe, public.dice")
+    .replace("builtin-safe", "builtin-safe, public.dice, public.bump, public.twice")
     + "rules: {unbounded-join: 'off'}\n"
     + "cost: {max_total_cost: 20000, max_rows: 100000, max_scan_rows: 20000, max_modified_rows: 1000}\n"
 )
@@ -41,6 +41,11 @@ CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (1) TO (15001);
 CREATE TABLE parted_2 PARTITION OF parted FOR VALUES FROM (15001) TO (30001);
 INSERT INTO parted SELECT g, 'x' FROM generate_series(1, 30000) g;
 CREATE FUNCTION dice(n int) RETURNS SETOF int VOLATILE LANGUAGE sql AS $$ SELECT generate_series(1, n) $$;
+CREATE SEQUENCE bumps;
+CREATE FUNCTION bump(n int) RETURNS int VOLATILE SECURITY DEFINER LANGUAGE sql AS
+  $$ SELECT n FROM nextval('public.bumps') $$;
+CREATE FUNCTION twice(n int) RETURNS int IMMUTABLE LANGUAGE sql AS $$ SELECT 2 * n $$;
+CREATE OPERATOR @^ (FUNCTION = bump, RIGHTARG = int);
 GRANT ALL ON skew, sink, big, parted TO shop_app;
 GRANT CREATE ON SCHEMA public TO shop_app;
 ANALYZE;
@@ -261,3 +266,36 @@ def test_what_a_plan_hides_and_what_a_value_decides(  # noqa: PLR0917 - a table'
     if rule == OVER:
         assert json.loads(field(result, "MESSAGE_DETAIL"))["cost"]["limit"] == limit
     assert ran(proxy.database, mark) == (0 if rule else 1)
+
+
+@both
+@pytest.mark.parametrize(
+    ("run", "blamed"),
+    [
+        ("EXECUTE one(bump(7))", "bump"),
+        ("EXECUTE one(1 + twice(bump(3)))", "bump"),
+        ("EXECUTE one(@^ 7)", "@^"),
+        ("CREATE TABLE made AS EXECUTE one(bump(7))", "bump"),
+        ("EXPLAIN ANALYZE EXECUTE one(bump(7))", "bump"),
+        ("EXECUTE one(twice(3) + abs(-1) * '1'::int)", None),
+        ("EXECUTE one(date_part('year', now())::int)", None),
+        ("EXPLAIN ANALYZE EXECUTE one(twice(3))", None),
+    ],
+)
+def test_arguments_of_execute_do_not_run_to_be_priced(
+    proxy: RunningProxy, run: str, blamed: str | None, extended: bool
+) -> None:
+    """EXPLAIN EXECUTE evaluates them (EvaluateParams in prepare.c)."""
+    before = proxy.database.execute("SELECT last_value, is_called FROM bumps")
+    with psycopg.connect(**proxy.parameters("everywhere"), autocommit=True) as connection:
+        agent = Agent(connection)
+        agent.run("PREPARE one (int) AS SELECT id FROM big WHERE id = $1", False)
+        result = agent.run(run, extended)
+        assert field(result, "SOURCE_FUNCTION") == ("unpriceable" if blamed else "")
+        assert field(result, "SQLSTATE") == ("54001" if blamed else "")
+        if blamed:
+            assert field(result, "STATEMENT_POSITION") == str(run.index(blamed) + 1)
+            assert "bump is an argument of EXECUTE" in field(result, "MESSAGE_PRIMARY")
+            assert "Call bump in the statement that is prepared" in field(result, "MESSAGE_HINT")
+        assert agent.status == "IDLE"
+    assert proxy.database.execute("SELECT last_value, is_called FROM bumps") == before
