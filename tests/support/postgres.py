@@ -143,7 +143,10 @@ class Database:
 
 @contextmanager
 def run_server(
-    major: int, settings: Mapping[str, str] | None = None, files: Mapping[str, bytes] | None = None
+    major: int,
+    settings: Mapping[str, str] | None = None,
+    files: Mapping[str, bytes] | None = None,
+    kind: type[EmbeddedPostgres] = EmbeddedPostgres,
 ) -> Iterator[Server]:
     """A server of that major with the sample shop; skips (in CI: fails) where there are no binaries."""
     try:
@@ -151,7 +154,7 @@ def run_server(
     except BinariesNotFoundError as error:
         skip_or_fail(str(error))
     passwords = {role: secrets.token_urlsafe(12) for role in ROLES}
-    with EmbeddedPostgres(binaries, settings={**_SETTINGS, **(settings or {})}, files=files) as engine:
+    with kind(binaries, settings={**_SETTINGS, **(settings or {})}, files=files) as engine:
         server = Server(engine, passwords, ServerLog(engine.log_path))
         server._load()
         yield server
