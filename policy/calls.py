@@ -164,7 +164,7 @@ class _Calls:
             yield from self._operator(operator)
         defines = StatementClass.DDL in self._facts.classes
         for type_ref in self._facts.types:
-            # Outside a definition, a type is named for values to be read into: PREPARE p (t), AS r (x t).
+            # Outside a definition, a type is named for values to be read into: PREPARE p (t).
             if type_ref.cast or not defines:
                 yield from self._cast(type_ref)
             else:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from policy import builtin
 from policy.catalog_names import CatalogNames
-from policy.catalog_values import ColumnId
+from policy.catalog_values import ColumnId, Relation
 from policy.decision import statement_class
 from policy.facts import Facts, QueryString
 from policy.model import Mode, Policy
@@ -33,8 +33,11 @@ _OF_THE_SESSION: Final = frozenset({"42P03", "42P05"})
 """duplicate_cursor, duplicate_prepared_statement: names of the session, of which a catalog knows nothing."""
 _SHOWS_A_ROW: Final = frozenset({"23502", "23514", "44000"})
 """not_null_violation, check_violation, with_check_option_violation: their Detail tells the failing row."""
+_SHOWS_A_KEY: Final = frozenset({"23505", "23P01"})
+"""unique_violation, exclusion_violation: theirs tells what the columns and expressions of an index hold."""
+_FOREIGN_KEY: Final = "23503"
+"""foreign_key_violation: its Detail tells a key of the one table or the other."""
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")*)"')
-_KEY: Final = re.compile(r"\(([^()]*)\)=\(")
 _WORD: Final = re.compile(r"\w+")
 _HIDDEN: Final = "(hidden)"
 _KEPT_CATALOGS: Final = 16
@@ -102,6 +105,7 @@ def _cleaned(
     fields: Mapping[str, str], query: QueryString, names: CatalogNames, policy: Policy
 ) -> dict[str, str]:
     hidden = _hidden_names(names, policy) | _hidden_here(fields, query, names, policy)
+    # A name that the agent has said may be said back; the values behind it may not.
     hidden -= frozenset(_WORD.findall(query.sql))
     told = dict(fields)
     if not hidden and not policy.columns:
@@ -111,8 +115,8 @@ def _cleaned(
             told[field] = _QUOTED.sub(lambda quoted: _masked(quoted, hidden), told[field])
     if _HIDDEN in told.get("hint", ""):
         del told["hint"]
-    if _shows_hidden_values(told, names, policy) or _keys(told.get("detail", "")) & hidden:
-        told.pop("detail", None)
+    if "detail" in told and _shows_hidden_values(fields, names, policy):
+        del told["detail"]
     for field in ("schema", "table", "column", "constraint", "data_type"):
         if _holds(told.get(field, ""), hidden):
             del told[field]
@@ -133,19 +137,84 @@ def _holds(name: str, hidden: frozenset[str]) -> bool:
     return any(f"_{other}_" in f"_{name}_" for other in hidden)
 
 
-def _keys(detail: str) -> frozenset[str]:
-    """The columns in ``Key (a, b)=(1, 2) …``, as constraint violations tell them."""
-    return frozenset(part.strip().strip('"') for found in _KEY.findall(detail) for part in found.split(","))
-
-
 def _shows_hidden_values(fields: Mapping[str, str], names: CatalogNames, policy: Policy) -> bool:
-    if fields.get("sqlstate") not in _SHOWS_A_ROW:
+    """Whether Detail may hold a value of a hidden column or table: the agent's own, or one that is stored."""
+    shows = _SHOWS_VALUES.get(fields.get("sqlstate", ""))
+    if shows is None:
         return False
-    name = QualifiedName(fields.get("schema", ""), fields.get("table", ""))
-    if names.catalog.relation(*name) is None:
-        # Of a table that cannot be told, as a temporary one, all is held back.
-        return bool(policy.columns)
-    return bool(HiddenColumns(names, policy).rules(name)) or not is_allowed(name, policy)
+    relation = names.catalog.relation(*_raised_by(fields))
+    # Of a table that cannot be told, as a temporary one, all is held back.
+    return bool(policy.columns) if relation is None else shows(fields, relation, _Hiding(names, policy))
+
+
+class _Hiding:
+    """Which columns of each table of the snapshot are hidden, by a rule or with their table."""
+
+    def __init__(self, names: CatalogNames, policy: Policy) -> None:
+        self.catalog: Final = names.catalog
+        self._columns = HiddenColumns(names, policy)
+        self._policy = policy
+
+    def of(self, relation: Relation) -> frozenset[str]:
+        if is_allowed(relation.qualified, self._policy):
+            return _hidden_of(relation, self._columns)
+        return frozenset(column.name for column in relation.columns)
+
+    @property
+    def by_rules(self) -> frozenset[str]:
+        users = (r for r in self.catalog.content.relations if r.schema not in builtin.SYSTEM_SCHEMAS)
+        return frozenset().union(*(_hidden_of(each, self._columns) for each in users))
+
+
+def _in_a_row(_: Mapping[str, str], relation: Relation, hiding: _Hiding) -> bool:
+    return bool(hiding.of(relation))
+
+
+def _in_a_key(fields: Mapping[str, str], relation: Relation, hiding: _Hiding) -> bool:
+    return _names_one(fields["detail"], hiding.of(relation))
+
+
+def _in_a_foreign_key(fields: Mapping[str, str], relation: Relation, hiding: _Hiding) -> bool:
+    """The key is the referring table's, ``relation``, or that of the table it refers to."""
+    catalog = hiding.catalog
+    family = (relation.qualified, *sorted(catalog.ancestors(relation)))
+    referring = [each for name in family if (each := catalog.relation(*name)) is not None]
+    keys = (key for each in referring for key in each.foreign_keys)
+    meant = next((key for key in keys if key.name == fields.get("constraint")), None)
+    target = None if meant is None else catalog.relation(*meant.target)
+    if target is None:
+        # A partition's own name for it: whose columns, nobody knows.
+        return _names_one(fields["detail"], hiding.by_rules)
+    of_target = hiding.of(target)
+    open_there = {column.name for column in target.columns} - of_target
+    return _names_one(fields["detail"], of_target | (hiding.of(relation) - open_there))
+
+
+_SHOWS_VALUES: Final[Mapping[str, Callable[[Mapping[str, str], Relation, _Hiding], bool]]] = MappingProxyType(
+    {
+        **dict.fromkeys(_SHOWS_A_ROW, _in_a_row),
+        **dict.fromkeys(_SHOWS_A_KEY, _in_a_key),
+        _FOREIGN_KEY: _in_a_foreign_key,
+    }
+)
+
+
+def _raised_by(fields: Mapping[str, str]) -> QualifiedName:
+    return QualifiedName(fields.get("schema", ""), fields.get("table", ""))
+
+
+def _hidden_of(relation: Relation, columns: HiddenColumns) -> frozenset[str]:
+    ids = (ColumnId(relation.schema, relation.name, column.name) for column in relation.columns)
+    return frozenset(each.column for each in ids if each.column and columns.rule(each) is not None)
+
+
+def _names_one(detail: str, hidden: frozenset[str]) -> bool:
+    """Whether one of the names stands in ``detail``, in an expression too: ``Key (lower(ssn))=(…)``."""
+    return any(re.search(rf"(?<!\w){re.escape(spelt)}(?!\w)", detail) for spelt in map(_doubled, hidden))
+
+
+def _doubled(name: str) -> str:
+    return name.replace('"', '""')
 
 
 _hidden_by_catalog: dict[tuple[str, str], frozenset[str]] = {}
@@ -168,13 +237,9 @@ def _hidden_here(
     """The hidden columns of the relations at hand, whatever their names stand for elsewhere."""
     columns = HiddenColumns(names, policy)
     at_hand = [r for f in query.statements for answer in names.resolve(f).relations for r in answer.relations]
-    raised_by = names.catalog.relation(fields.get("schema", ""), fields.get("table", ""))
-    return frozenset(
-        column.name
-        for relation in (*at_hand, *([raised_by] if raised_by is not None else ()))
-        for column in relation.columns
-        if columns.rule(ColumnId(relation.schema, relation.name, column.name)) is not None
-    )
+    raised_by = names.catalog.relation(*_raised_by(fields))
+    relations = (*at_hand, *([raised_by] if raised_by is not None else ()))
+    return frozenset().union(*(_hidden_of(relation, columns) for relation in relations))
 
 
 def _find_hidden_names(names: CatalogNames, policy: Policy) -> frozenset[str]:

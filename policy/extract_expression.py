@@ -295,16 +295,17 @@ def type_name(
     walk.rest("TypeName", fields, _NAMES)
 
 
-def _declared_type(node: str, field: str) -> Handler:
-    """A handler for a node that declares a type in ``field`` and casts nothing to it."""
-    done = frozenset({field})
+def _function_parameter(walk: Walk, fields: Fields) -> None:
+    if "argType" in fields:
+        type_name(walk, fields["argType"], cast=False)
+    walk.rest("FunctionParameter", fields, _ARGUMENT_TYPE)
 
-    def handler(walk: Walk, fields: Fields) -> None:
-        if field in fields:
-            type_name(walk, fields[field], cast=False)
-        walk.rest(node, fields, done)
 
-    return handler
+def _column_def(walk: Walk, fields: Fields) -> None:
+    """A column that a table is to have; in FROM, one that a function's rows are read into."""
+    if "typeName" in fields:
+        type_name(walk, fields["typeName"], cast=walk.clause == "from")
+    walk.rest("ColumnDef", fields, _TYPE_NAME)
 
 
 def _sub_link(walk: Walk, fields: Fields) -> None:
@@ -375,6 +376,7 @@ def _multi_assign_ref(walk: Walk, fields: Fields) -> None:
 
 _NO_NODE: Final[Fields] = {}
 _ARG: Final = frozenset({"arg"})
+_ARGUMENT_TYPE: Final = frozenset({"argType"})
 _FUNCNAME: Final = frozenset({"funcname"})
 _NAME: Final = frozenset({"name"})
 _NAMES: Final = frozenset({"names"})
@@ -408,10 +410,10 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "BoolExpr": _coercing("BoolExpr", "bool", "args"),
     "BooleanTest": _coercing("BooleanTest", "bool", "arg"),
     "CaseExpr": _case_expr,
-    "ColumnDef": _declared_type("ColumnDef", "typeName"),
+    "ColumnDef": _column_def,
     "ColumnRef": _column_ref,
     "FuncCall": _func_call,
-    "FunctionParameter": _declared_type("FunctionParameter", "argType"),
+    "FunctionParameter": _function_parameter,
     "JsonArrayAgg": _sql_json_aggregate("JsonArrayAgg"),
     "JsonArrayConstructor": _sql_json_constructor("JsonArrayConstructor"),
     "JsonArrayQueryConstructor": _sql_json_constructor("JsonArrayQueryConstructor"),

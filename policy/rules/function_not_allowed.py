@@ -189,7 +189,7 @@ def _by_name(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
         yield from _operator(operator, policy)
     defines = StatementClass.DDL in facts.classes
     for type_ref in facts.types:
-        # Outside a definition, a type is named for values to be read into: PREPARE p (t), AS r (x t).
+        # Outside a definition, a type is named for values to be read into: PREPARE p (t).
         if type_ref.cast or not defines:
             yield from _cast(type_ref, names, policy)
 

@@ -56,12 +56,12 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
         if facts.relations:
             yield unread(NAME, names, facts.relations[0].position)
         return
-    seen: set[tuple[str | None, str, Use]] = set()
+    seen: set[tuple[str | None, str, Use, bool]] = set()
     told: set[str | None] = set()
     unknown = _surely_unknown(facts, names)
     mentions = (*facts.relations, *relations_in_constants(facts), *_row_types(facts, names))
     for index, ref in enumerate(mentions):
-        key = (ref.schema, ref.name, ref.use)
+        key = (ref.schema, ref.name, ref.use, ref.only)
         if key in seen:
             continue
         seen.add(key)

@@ -126,7 +126,13 @@ CONTENT = Content(
         relation("employees", "id int4!, name text!, title text!, salary numeric"),
         relation("shipments", "id int4!=, order_id int4!, carrier text!, shipped_on date!, note text"),
         relation("pay", "id int4!=, employee_id int4!, salary numeric!"),
-        relation("api_keys", "id int4!, secret text!"),
+        relation(
+            "api_keys",
+            "id int4!, secret text!, customer_id int4",
+            foreign_keys=(
+                ForeignKey("api_keys_customer_id_fkey", ("customer_id",), named("customers"), ("id",)),
+            ),
+        ),
         relation("billing.cards", "id int4!, pan text!"),
         relation("labels", "id int4!, code sku_code, qty small_qty"),
         relation("tagged", "id int4!, tag ci"),

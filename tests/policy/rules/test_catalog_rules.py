@@ -90,14 +90,23 @@ class TestRelations:
         assert objections(sql.replace("api_keys", "orders").replace(").token", ").id"), reader()) == []
 
     @pytest.mark.parametrize(
-        "sql", ["SELECT id FROM events", "SELECT count(*) FROM public.events e", "SELECT id FROM event_view"]
+        "sql",
+        [
+            "SELECT id FROM events",
+            "SELECT count(*) FROM public.events e",
+            "SELECT id FROM event_view",
+            # Each mention by itself: ONLY of one says nothing of another.
+            "SELECT e.id FROM ONLY events o RIGHT JOIN events e ON true",
+            "WITH o AS (SELECT FROM ONLY events) SELECT id FROM events",
+            "SELECT id FROM ONLY events UNION ALL SELECT id FROM events",
+        ],
     )
     def test_a_denied_part_closes_the_whole(self, sql: str) -> None:
         parted = reader(relations='{allow: ["public.*"], deny: [public.events_1]}')
         found = objection(sql, parted)
         assert found.rule == RELATION
         assert "events_1" not in found.message + found.hint
-        assert objections("SELECT id FROM ONLY events", parted) == []
+        assert objections("SELECT o.id FROM ONLY events o, ONLY events", parted) == []
         assert objections(sql, reader()) == []
 
     def test_a_column_hidden_in_a_part_is_hidden_in_the_whole(self) -> None:
