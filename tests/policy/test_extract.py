@@ -521,7 +521,7 @@ def test_an_operator_says_which_sides_it_has() -> None:
         ("SELECT 'x'::regclass, date '2020-01-01'", "regclass='x' date='2020-01-01'"),
         ("SELECT 'x'::text::regclass", "text='x' regclass!"),
         ("CREATE TABLE t (a s.d, b text[])", "s.d text"),
-        ("SELECT * FROM f() AS (a int)", "pg_catalog.int4"),
+        ("SELECT * FROM f() AS (a int)", "pg_catalog.int4!"),
         ("SELECT * FROM XMLTABLE('a' PASSING b COLUMNS c s.d)", "s.d!"),
         ("SELECT JSON_VALUE(a, '$' RETURNING s.d)", "s.d!"),
         ("PREPARE p (s.d) AS SELECT $1", "s.d!"),
