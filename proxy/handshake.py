@@ -166,7 +166,7 @@ async def _encrypt(stream: Stream, tls: AgentTls, prefix: bytes = b"") -> None:
     if client_hello.PROTOCOL not in offered and (offered or prefix):
         stream.write(client_hello.encode_alert(client_hello.NO_APPLICATION_PROTOCOL))
         raise NotPostgresError("TLS for another protocol" if offered else "direct TLS without ALPN")
-    await stream.start_tls(tls.context, server_side=True, hello=hello + record)
+    await stream.start_tls(tls.for_connection(), server_side=True, hello=hello + record)
     if prefix and stream.alpn != ALPN:
         raise NotPostgresError("direct TLS without ALPN")
 

@@ -45,6 +45,23 @@ class AgentTls:
     context: ssl.SSLContext
     end_point: bytes | None = None
 
+    def for_connection(self) -> ssl.SSLContext:
+        """A context for one connection, which is served as by ``context`` and leaves no session behind.
+
+        OpenSSL keeps the sessions of TLS 1.2, 6 KiB each and 20,000 at the most, of whoever shakes hands, and
+        whoever resumes one is not asked for a certificate. PostgreSQL switches that off by a call that
+        Python does not offer (SSL_CTX_set_session_cache_mode). What is kept is kept in the context that a
+        connection begins with, hence in one that ends with it: before anything of the ClientHello is
+        answered it hands over to the one that has the certificate.
+        """
+        first = _agent_context(self.context.verify_mode)
+
+        def hand_over(connection: ssl.SSLObject, _name: str | None, _first: ssl.SSLContext) -> None:
+            connection.context = self.context
+
+        first.sni_callback = hand_over
+        return first
+
 
 @dataclass(frozen=True, slots=True)
 class PeerCertificate:
@@ -111,7 +128,20 @@ def agent_tls(certificate: Path, key: Path, client_ca: Path | None = None) -> Ag
     None has to be shown: which agents need one is for whoever authenticates them. One that does not verify
     ends the handshake. Raises OSError or ssl.SSLError for files that do not fit.
     """
+    context = _agent_context(ssl.CERT_NONE if client_ca is None else ssl.CERT_OPTIONAL)
+    text = certificate.read_bytes()
+    context.load_cert_chain(certificate, key, _no_passphrase)
+    if certificate.read_bytes() != text:
+        raise OSError("the certificate changed while it was read")
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+    return AgentTls(context, _end_point(text))
+
+
+def _agent_context(verify: ssl.VerifyMode) -> ssl.SSLContext:
+    """All that agents are served with but the certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = verify
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # PostgreSQL's be-secure-openssl.c switches the same off: renegotiation and compression are old ways in,
     # and a resumed session would not show the certificate again that says who is there.
@@ -119,14 +149,7 @@ def agent_tls(certificate: Path, key: Path, client_ca: Path | None = None) -> Ag
     context.num_tickets = 0
     context.set_ciphers(_AGENT_CIPHERS)
     context.set_alpn_protocols([ALPN])
-    text = certificate.read_bytes()
-    context.load_cert_chain(certificate, key, _no_passphrase)
-    if certificate.read_bytes() != text:
-        raise OSError("the certificate changed while it was read")
-    if client_ca is not None:
-        context.verify_mode = ssl.CERT_OPTIONAL
-        context.load_verify_locations(client_ca)
-    return AgentTls(context, _end_point(text))
+    return context
 
 
 def _end_point(pem: bytes) -> bytes | None:

@@ -267,6 +267,21 @@ def test_no_session_is_resumed_by_ticket(proxy: RunningProxy, version: str) -> N
     assert b"session ticket" not in done.stdout.lower()
 
 
+def test_no_session_is_resumed_by_its_name(proxy: RunningProxy) -> None:
+    """TLS 1.2 keeps sessions on the server's side unless it is told not to; clients in Java ask for them."""
+    context = lax(ssl.TLSVersion.TLSv1_2)
+    session = None
+    for _ in range(3):
+        with raw(proxy) as sock:
+            sock.sendall(startup.encode_ssl_request())
+            assert sock.recv(1) == b"S"
+            with context.wrap_socket(sock, session=session) as connection:
+                assert not connection.session_reused
+                session = connection.session
+                connection.unwrap()
+    assert session is not None
+
+
 # --- direct TLS towards the backend ---
 
 OBSERVED = "version: 1\nname: inner\nmode: observe\naccess: read_write\nstatements: {select: allow}\n"

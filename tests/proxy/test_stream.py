@@ -149,7 +149,7 @@ def test_a_connection_that_ended_is_not_handed_over(factory: LoopFactory) -> Non
 
 @pytest.mark.parametrize("factory", LOOPS)
 def test_tls_then_exact_reads(factory: LoopFactory, certificates: Certificates) -> None:
-    context = tls.agent_tls(certificates.certificate, certificates.key).context
+    context = tls.agent_tls(certificates.certificate, certificates.key).for_connection()
 
     async def ours(stream: TransportStream) -> None:
         await stream.start_tls(context, server_side=True)
@@ -180,7 +180,7 @@ def test_tls_then_exact_reads(factory: LoopFactory, certificates: Certificates) 
 def test_tls_from_a_hello_that_was_read_already(
     factory: LoopFactory, certificates: Certificates, cut: int
 ) -> None:
-    context = tls.agent_tls(certificates.certificate, certificates.key).context
+    context = tls.agent_tls(certificates.certificate, certificates.key).for_connection()
 
     async def ours(stream: TransportStream) -> None:
         hello = await stream.read(1)
@@ -214,7 +214,7 @@ def test_tls_from_a_hello_that_was_read_already(
 def test_a_tls_handshake_that_is_given_up_leaves_nothing_running(
     factory: LoopFactory, certificates: Certificates
 ) -> None:
-    context = tls.agent_tls(certificates.certificate, certificates.key).context
+    context = tls.agent_tls(certificates.certificate, certificates.key).for_connection()
 
     async def ours(stream: TransportStream) -> None:
         hello = await stream.read(5)
@@ -236,7 +236,7 @@ def test_a_tls_handshake_that_is_given_up_leaves_nothing_running(
 def test_plaintext_is_never_taken_for_encrypted_words(
     factory: LoopFactory, certificates: Certificates, later: bool
 ) -> None:
-    context = tls.agent_tls(certificates.certificate, certificates.key).context
+    context = tls.agent_tls(certificates.certificate, certificates.key).for_connection()
 
     async def ours(stream: TransportStream) -> None:
         assert await stream.read(1) == b"?"

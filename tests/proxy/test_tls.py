@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 import subprocess
 from pathlib import Path
@@ -35,6 +36,43 @@ def test_agents_get_modern_tls_and_nothing_of_the_old(certificates: Certificates
     assert served.end_point == channel_binding.end_point(der(certificates.certificate))
     asking = tls.agent_tls(certificates.certificate, certificates.key, certificates.ca)
     assert asking.context.verify_mode is ssl.CERT_OPTIONAL
+
+
+def test_a_handshake_leaves_no_session_behind(certificates: Certificates) -> None:
+    """Else whoever shakes hands, again and again, fills the server's memory."""
+    served = tls.agent_tls(certificates.certificate, certificates.key, certificates.ca)
+    client = ssl.create_default_context(cafile=certificates.ca)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    client.set_alpn_protocols(["postgresql"])
+    client.load_cert_chain(*certificates.issue("session", subject="/CN=known"))
+    session = None
+    for _ in range(3):
+        context = served.for_connection()
+        theirs, ours = shaken_hands(client, context, session)
+        session = theirs.session
+        assert (theirs.session_reused, ours.session_reused) == (False, False)
+        assert ours.selected_alpn_protocol() == "postgresql"
+        assert ours.version() == "TLSv1.2"
+        seen = PeerCertificate.of(ours)
+        assert seen is not None
+        assert seen.common_names == ("known",)
+        assert served.context.session_stats()["number"] == 0
+
+
+def shaken_hands(
+    client: ssl.SSLContext, server: ssl.SSLContext, session: ssl.SSLSession | None
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Both ends of a connection in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server, server_hostname="localhost", session=session),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for _ in range(3):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    return ends
 
 
 def test_the_binding_is_of_the_certificate_that_is_shown(certificates: Certificates, tmp_path: Path) -> None:
