@@ -406,6 +406,12 @@ class Conversation:
         entry.ms = (self.now - entry.started) * 1000
         self.effects.append(Record(entry))
 
+    def record_skipped(self, entry: AuditEntry) -> None:
+        """The server read past a question about the statement of ``entry``: for an error before it, unless it
+        was the statement's own, of which there is a record."""
+        if not entry.outcome_known:
+            self.record_unknown(entry)
+
     def record_dropped(self, replies: Iterable[Reply]) -> None:
         for reply in replies:
             if reply.entry is not None:

@@ -103,7 +103,7 @@ class Prices:
         """The error of a question is the statement's own; the status after it is what the server says."""
         self._release()
         if answer.skipped:
-            self._c.record_unknown(entry)
+            self._c.record_skipped(entry)
             return DROP
         error = self._failure(ruling, entry, answer, "simple", of_price=of_price)
         # Inside an open pipeline the server now reads up to a Sync, as it would not after a failed Query.
@@ -167,7 +167,7 @@ class Prices:
     ) -> bytes:
         self._release()
         if answer.skipped:
-            self._c.record_unknown(entry)
+            self._c.record_skipped(entry)
             return DROP
         self._c.phase = Phase.DISCARDING
         statement = bound.message.statement

@@ -109,7 +109,7 @@ class Sandboxing:
         statement, as a transaction that has failed."""
         self._release()
         if answer.skipped or answer.error is None:
-            self._c.record_unknown(entry)
+            self._c.record_skipped(entry)
             return DROP
         error = self._own_error(ruling, entry, answer.error)
         self._c.end_failed_query(discarding=answer.ready is None)
@@ -206,7 +206,7 @@ class Sandboxing:
     def _bound_unanswered(self, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
         self._release()
         if answer.skipped or answer.error is None:
-            self._c.record_unknown(entry)
+            self._c.record_skipped(entry)
             return DROP
         self._c.phase = Phase.DISCARDING
         return self._own_error(ruling, entry, answer.error)

@@ -240,7 +240,7 @@ class ServerSide:
                 ruling, entry, fields, judged=judged, at_bind=at_bind, ran_ms=ran_ms
             )
             return turns_left, entry
-        its_own = self._entry_of_its_execute(ruling)
+        its_own = self._entry_behind(ruling)
         entry = its_own or self._c.entry(ruling, "extended")
         if its_own is None or at_bind:
             entry.answers(head.repair)
@@ -252,17 +252,18 @@ class ServerSide:
         self._c.record(entry)
         return turns_left, entry
 
-    def _entry_of_its_execute(self, ruling: Ruling) -> AuditEntry | None:
-        """What the audit has of a statement whose Parse or Bind has failed, where its Execute stands behind:
-        the server reads past that, and it is no other statement."""
+    def _entry_behind(self, ruling: Ruling) -> AuditEntry | None:
+        """What the audit has of a statement whose Parse or Bind has failed, where its Execute stands behind
+        or its Bind is held for a question of ours: the server reads past it, and it is no other statement."""
         for reply in self._c.replies.queue:
             if reply.kind is Owed.SYNC:
-                break
+                return None
             if reply.kind is Owed.EXECUTE and reply.ruling is ruling:
                 entry = reply.entry if reply.write is None else reply.write.entry
                 reply.entry = None
                 return entry
-        return None
+        held = None if self._c.waiting is None else self._c.waiting.entry
+        return held if held is not None and held.decision.query.sql == ruling.decision.query.sql else None
 
     def _skip_to_sync(self, failed: Reply) -> None:
         """The server reads past everything until Sync: names it would have changed are put back."""

@@ -126,3 +126,17 @@ def test_each_halt_says_what_it_is_and_changes_nothing(
 
 def test_every_halt_has_its_row() -> None:
     assert {row.halt for row in ROWS} | {Halt.SANDBOX_STALE} == set(Halt)
+
+
+@pytest.mark.parametrize("failing", ["'five'", "true", "stock || 1"])
+@both
+def test_a_repair_that_the_server_cannot_read_has_had_its_turn(
+    agent: Agent, failing: str, extended: bool
+) -> None:
+    """Its Parse fails while its Bind is held for the price: what was read past is no other statement."""
+    right = STOCK.replace("stok", "stock")
+    assert told(agent.send(STOCK, extended))["repair"]["allowed"]
+    failed = agent.send(right.replace("= 5", f"= {failing}"), extended)
+    assert (failed.error_field(pq.DiagnosticField.SQLSTATE) or b"")[:2] in (b"22", b"42")
+    refused = told(agent.send(right, extended))
+    assert (refused["halt"], refused["sqlstate"]) == (Halt.REPAIR_BUDGET_EXHAUSTED, "53400")
