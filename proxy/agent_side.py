@@ -13,7 +13,7 @@ from policy.model import StatementClass, Violation
 from policy.sandbox import Tried
 from policy.terms import Parameter
 from proxy.answers import Owed
-from proxy.conversation import DROP, Conversation, Ending, Held, NotYetError, Unanswered
+from proxy.conversation import DROP, Conversation, Ending, Held
 from proxy.effects import AuditEntry, Consult
 from proxy.exchange import Exchange
 from proxy.in_force import InForce, wait_for
@@ -26,6 +26,7 @@ from proxy.replies import Counted, Reply
 from proxy.ruling import Price, Ruling
 from proxy.sandboxing import Sandboxing
 from proxy.succession import JUDGED, DismissedError, Succession
+from proxy.waiting import NotYetError, Unanswered
 from proxy.wire import backend as wire
 from proxy.wire import frontend
 from proxy.wire.frames import FramingError
@@ -186,8 +187,12 @@ class AgentSide:
             write = HeldWrite(self._c, ruling, entry, counted)
             return write.query(told, () if ruling.plain else self._apply(ruling, price))
         self._c.written = None
-        self._c.pipeline_open = False
-        self._c.segment_reads = True
+        if not self._c.unsynced:
+            # In a pipeline only PostgreSQL before 18 commits here.
+            self._c.pipeline_open = False
+            self._c.segment_reads = True
+        elif not ruling.running.reads:
+            self._c.segment_reads = False
         asked = Owed.FUNCTION_CALL if self._kind() == _FUNCTION_CALL else Owed.QUERY
         reply = Reply(asked, entry, ruling=ruling, notice=told)
         if self._c.owe(reply):
@@ -263,11 +268,11 @@ class AgentSide:
         return wire.close_message(of, name) + self.this_frame()
 
     def _on_parse(self, data: bytes, body: int, end: int) -> bytes | None:
-        self._c.pipeline_open = self._c.unsynced = True
         message = frontend.decode_parse(data[body:end])
         if message.name[:LONGEST_NAME] == self._c.refused_text:
             raise MalformedMessage("a statement's name that must not exist")
         ruling = self._in_force.rule(message.text)
+        self._c.pipeline_open = self._c.unsynced = True
         if message.name or ruling is None or not ruling.allowed:
             self._c.await_result()
         if ruling is None:
@@ -293,18 +298,19 @@ class AgentSide:
         return wire.parse_message(name, self._c.refused_text)
 
     def _on_bind(self, data: bytes, body: int, end: int) -> bytes | None:
-        self._c.pipeline_open = self._c.unsynced = True
         message = frontend.decode_bind(data, body, end)
         prepared = self._c.names.settled_statement(message.statement)
         if prepared is None:
             wait_for(self._c.names.doubt(message.statement))
             prepared = self._c.names.statement(message.statement)
         if prepared is None:
+            self._c.pipeline_open = self._c.unsynced = True
             return self._has_to_fail(Owed.BIND, b"S", message.statement)
         if prepared.ruling.declares:
             self._await_sync_point()
         types = prepared.types
         fresh = self._in_force.again(prepared.ruling)
+        self._c.pipeline_open = self._c.unsynced = True
         if fresh is not None and fresh is not prepared.ruling:
             fresh = self._in_force.held_to(prepared, fresh)
         if self._c.limited is not None and not self._binds_at_once(fresh, types):
@@ -579,9 +585,11 @@ class AgentSide:
             if run.alters:
                 self._c.altered = self._c.has_altered = True
             if run.paths or run.resets_path:
-                self._c.widen_paths(run)
+                self._c.paths.widen(run)
             elif run.ends:
-                self._c.bring_back_paths()
+                self._c.paths.bring_back()
+            if run.hides:
+                self._c.paths.hide()
             for ref in run.actions:
                 # Running what PREPARE made does not make it again.
                 if (ref.action, ref.name) == (SessionAction.PREPARE, name):
@@ -592,7 +600,9 @@ class AgentSide:
         for cursor in self._in_force.fetched(ruling):
             found = self._c.names.portal(cursor)
             if found is not None and (found.ruling.paths or found.ruling.resets_path):
-                self._c.widen_paths(found.ruling)
+                self._c.paths.widen(found.ruling)
+            if found is not None and found.ruling.hides:
+                self._c.paths.hide()
         return changes
 
     def _act(self, ref: SessionRef, ruling: Ruling, price: Price | None) -> Sequence[AnyChange]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final, Self
 
+from policy.settings import split_identifiers
 from proxy import channel_binding, scram
 from proxy.config import Backend
 from proxy.stream import Stream, StreamClosedError, TransportStream
@@ -35,6 +36,14 @@ _MAX_PARAMETERS: Final = 256
 """Parameters whose value is kept; a server reports some fifteen."""
 _CACHED_KEYS: Final = 256
 _SCRAM: Final = frozenset({scram.MECHANISM, scram.MECHANISM_PLUS})
+
+_LISTED: Final = "pg_catalog.current_setting('search_path')"
+_USED: Final = (
+    f"CASE WHEN pg_catalog.strpos({_LISTED}, 'pg_temp') OPERATOR(pg_catalog.=) 0 "
+    "THEN pg_catalog.current_schemas(false) END"
+)
+"""Not asked where temporary objects may come first: it would make the schema for them, or fail for a role
+that may make none (fetch_search_path in namespace.c)."""
 
 # The units in which PostgreSQL shows a time (time_unit_conversion_table, src/backend/utils/misc/guc.c).
 _MILLISECONDS: Final[Mapping[str, int]] = {
@@ -110,13 +119,15 @@ class BackendSession:
     """A session that is ready for its first query, with status ``I``.
 
     ``parameters`` are the server's last word on each of its ParameterStatus, in the order of their first
-    appearance; ``search_path`` is current_schemas(false).
+    appearance; ``search_path`` is current_schemas(false), the schemas that are searched, and ``listed`` what
+    the setting names, there or not.
     """
 
     pid: int
     secret: bytes = field(repr=False)
     parameters: Mapping[str, str] = field(default_factory=dict)
     search_path: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
 
 
 async def connect(endpoint: Endpoint) -> TransportStream:
@@ -197,8 +208,8 @@ async def _log_in(stream: Stream, login: Login) -> BackendSession:
         raise MalformedMessage("no end of messages while logging in")
     if key is None:
         raise MalformedMessage("no BackendKeyData")
-    search_path = await _verify(stream, login.pins, parameters)
-    return BackendSession(*key, parameters, search_path)
+    used, listed = await _verify(stream, login, parameters)
+    return BackendSession(*key, parameters, used, listed)
 
 
 async def _authenticate(stream: Stream, login: Login) -> None:
@@ -292,14 +303,16 @@ async def _authentication(stream: Stream) -> authentication.Authentication:
     return authentication.decode_authentication(body)
 
 
-async def _verify(stream: Stream, pins: Mapping[str, str], parameters: dict[str, str]) -> tuple[str, ...]:
-    """Ask for the search path and every pin in one Query. Raises BackendError where a pin does not hold.
+async def _verify(
+    stream: Stream, login: Login, parameters: dict[str, str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Ask for the search path and every pin in one Query; returns the schemas that are searched and those
+    that are listed. Raises BackendError where a pin does not hold.
 
     A pooler in between may drop startup parameters without a word. Every name in the query is qualified, so
     that no search path can bend it.
     """
-    columns = ["pg_catalog.current_schemas(false)"]
-    columns += [f"pg_catalog.current_setting('{name}')" for name in pins]
+    columns = [_USED, _LISTED, *(f"pg_catalog.current_setting('{name}')" for name in login.pins)]
     stream.write(simple_query(f"SELECT {', '.join(columns)}".encode("ascii")))
     row: list[bytes | None] | None = None
     for _ in range(_MAX_MESSAGES):
@@ -312,13 +325,14 @@ async def _verify(stream: Stream, pins: Mapping[str, str], parameters: dict[str,
             break
         elif kind not in (b"T", b"C"):
             raise MalformedMessage("unexpected message in answer to a query")
-    if row is None or len(row) != len(columns) or None in row:
+    if row is None or len(row) != len(columns) or None in row[1:]:
         raise MalformedMessage("no answer to the check of the pinned settings")
-    path, *values = [(value or b"").decode("utf-8") for value in row]
-    for (name, wanted), value in zip(pins.items(), values, strict=True):
+    path, setting, *values = [(value or b"").decode("utf-8") for value in row]
+    for (name, wanted), value in zip(login.pins.items(), values, strict=True):
         if not _same_setting(wanted, value):
             raise BackendError(f'the database session does not keep the setting "{name}"', "55000")
-    return text_array(path)
+    listed = tuple(login.role if name == "$user" else name for name in split_identifiers(setting) or ())
+    return (listed if row[0] is None else text_array(path)), listed
 
 
 def _note(parameters: dict[str, str], body: bytes) -> None:

@@ -7,9 +7,8 @@ the rejections. ``agent_side`` and ``server_side`` alone change it; ``session`` 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from policy.catalog_names import CatalogNames
 from policy.decision import Reject
@@ -17,23 +16,21 @@ from policy.dialogue import Judged
 from policy.lineage import scope_key
 from policy.model import Mode, Violation
 from policy.rejection import reject
-from policy.settings import split_identifiers
 from proxy.answers import CYCLES, Owed
 from proxy.effects import AuditEntry, Close, Decide, Effect, JudgedAnew, Record, Tell, ToBackend, ToFrontend
-from proxy.exchange import Answer, Exchange
+from proxy.exchange import Exchange
 from proxy.gate import Gate
 from proxy.limits import run_limits
+from proxy.paths import Paths
 from proxy.phase import Phase
 from proxy.prepared import Names
 from proxy.repairs import Repairs
 from proxy.replies import Replies, Reply
 from proxy.ruling import Ruling, error_fields
+from proxy.waiting import Doubt, NotYetError, Unanswered
 from proxy.wire import backend as wire
 from proxy.wire.frames import BackendFrames, FrontendFrames
 
-_ASK_PATH: Final = b"SELECT pg_catalog.current_schemas(false) /* pgturnstile */"
-_ASK_SETTING: Final = b"SHOW search_path /* pgturnstile */"
-_TEMPORARY: Final = "pg_temp"
 _BACKLOG: Final = 64 * 1024
 """Bytes of the agent that may wait behind a held message; more are left unread."""
 _MOST_OWED: Final = 16_384
@@ -72,38 +69,6 @@ class Identity:
         self.application = application
 
 
-class Doubt(Protocol):
-    """What a message may have to wait for."""
-
-    @property
-    def doubtful(self) -> bool: ...
-
-
-class Unanswered:
-    """A reply that is still owed."""
-
-    __slots__ = ("_queue", "_reply")
-
-    def __init__(self, queue: deque[Reply], reply: Reply) -> None:
-        self._queue = queue
-        self._reply = reply
-
-    @property
-    def doubtful(self) -> bool:
-        return self._reply in self._queue
-
-
-class NotYetError(Exception):
-    """What the agent's message means, or whether it may run, is open until ``doubt`` ends: it is taken again
-    then. ``flush`` where the server may keep the answer that settles it until it is asked to flush.
-    """
-
-    def __init__(self, doubt: Doubt, *, flush: bool = False) -> None:
-        super().__init__("waits for an earlier reply")
-        self.doubt = doubt
-        self.flush = flush
-
-
 class Held:
     """A message that waits: for its ruling, which ``complete`` takes, if it has a ``text`` to be judged; for
     what the store of repairs says of it, which ``consulted`` takes; else for the answer to an exchange or
@@ -129,8 +94,9 @@ class Held:
 class Conversation:
     """The state of one connection after the handshake, the backend being idle and owing nothing.
 
-    ``path`` is the effective search_path; ``nonce`` an unguessable word that marks our substitutes; ``clock``
-    gives seconds.
+    ``path`` is the effective search_path, ``listed`` the schemas that its setting names; ``reports_path``
+    where the server tells of every change of it; ``nonce`` an unguessable word that marks our substitutes;
+    ``clock`` gives seconds.
     """
 
     def __init__(
@@ -142,6 +108,8 @@ class Conversation:
         nonce: str,
         clock: Callable[[], float],
         message_bytes: int,
+        listed: tuple[str, ...] | None = None,
+        reports_path: bool = False,
     ) -> None:
         self.identity = identity
         self.temporary = False
@@ -169,12 +137,10 @@ class Conversation:
         """True until a cancel request of ours has been dealt with."""
         self.late_sync = b""
         """A Sync of ours, and what goes with it, that waits for the end of the agent's CopyData frame."""
-        self.first_path, self.path_unsettled = path, False
-        self.left_paths: tuple[tuple[str, ...], ...] = ()
-        """Paths that the end of the open transaction, or of a part of it, may bring back."""
         self.altered = False
         """True from a statement that may change the schema until the catalog has been asked again."""
         self.use_paths((path,))
+        self.paths = Paths(self, path, path if listed is None else listed, reported=reports_path)
         self.has_altered = False
         """True from the first statement of the session that may have changed the schema."""
         self.phase = Phase.READY
@@ -454,25 +420,6 @@ class Conversation:
         self.effects.append(Close(reason, abandoned))
         self.phase = Phase.CLOSED
 
-    def widen_paths(self, ruling: Ruling) -> None:
-        """Until the server says which path holds, names are judged along every path that may."""
-        new = [self.expand(path) for path in ruling.paths]
-        if ruling.resets_path:
-            new.append(self.first_path)
-        self.left_paths = tuple(dict.fromkeys([*self.left_paths, *self.scope.paths, *new]))
-        self.use_paths(tuple(dict.fromkeys([*self.scope.paths, *new])))
-        self.path_unsettled = True
-
-    def bring_back_paths(self) -> None:
-        """A transaction, or a part of one, ends: with it may end what it made of the path."""
-        if self.left_paths:
-            self.use_paths(self.left_paths)
-            self.path_unsettled = True
-
-    def expand(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        expanded = (self.identity.role if schema == "$user" else schema for schema in path)
-        return tuple(schema for schema in expanded if schema and schema != "pg_catalog")
-
     def use_paths(self, paths: tuple[tuple[str, ...], ...]) -> None:
         self.generation = self.gate.generation
         self.asked_schema = True
@@ -488,8 +435,11 @@ class Conversation:
         outgrown = False
         if self.altered or self.distrusted:
             outgrown = isinstance(self.scope, CatalogNames) and self.unsettled is not self.distrusted
-        if outgrown or not (self.asked_schema or self.gate.generation is self.generation):
+        before = self.generation
+        if outgrown or not (self.asked_schema or self.gate.generation is before):
             self.use_paths(self.scope.paths)
+            if self.generation is not before:
+                self.paths.schema_changed()
         self.asked_schema = True
 
     def ask_ruling(self, text: bytes) -> None:
@@ -518,56 +468,3 @@ class Conversation:
     def schema_outdated(self) -> bool:
         """True where this session's own change of the schema is committed and the catalog may not show it."""
         return self.altered and self.status == b"I" and not self.replies.queue
-
-    def ask_path(self) -> None:
-        """Have the server say which path holds, where more than one may; the agent waits for the answer.
-
-        By names of our own, since a Query would drop the agent's unnamed statement, and an unnamed portal of
-        ours take the place of the agent's. They are closed beforehand as well: a question that was cancelled
-        has left them behind. Inside a transaction SHOW is asked, which takes no snapshot: the agent may still
-        say SET TRANSACTION. So it is where temporary objects may come first: current_schemas would make the
-        schema for them (fetch_search_path in namespace.c).
-        """
-        if not self.path_unsettled or self.agent_frames.mid_copy_data:
-            return
-        self.path_unsettled = False
-        by_setting = self.status != b"I" or any(_TEMPORARY in path for path in self.scope.paths)
-        text = _ASK_SETTING if by_setting else _ASK_PATH
-        name, exchange = self.path_statement, Exchange(self.learn_setting if by_setting else self.learn_path)
-        closed = (Owed.CLOSE, Owed.CLOSE)
-        for kind in (*closed, Owed.PARSE, Owed.BIND, Owed.EXECUTE, *closed, Owed.SYNC):
-            self.replies.owe(Reply(kind, exchange=exchange))
-        self.awaited = Unanswered(self.replies.queue, self.replies.queue[-1])
-        close = wire.close_message(b"P", name) + wire.close_message(b"S", name)
-        self.forward(
-            close
-            + wire.parse_message(name, text)
-            + wire.bind_message(name, name)
-            + wire.execute_message(name)
-            + close
-            + wire.SYNC
-        )
-
-    def learn_path(self, answer: Answer) -> bytes:
-        value = self._learned(answer)
-        if value is not None:
-            self.left_paths = ()
-            self.use_paths((wire.text_array(value or "{}"),))
-        return DROP
-
-    def learn_setting(self, answer: Answer) -> bytes:
-        value = self._learned(answer)
-        if value is not None:
-            path = self.expand(split_identifiers(value) or ())
-            idle = self.status == b"I"
-            self.left_paths = () if idle else tuple(dict.fromkeys([*self.left_paths, path]))
-            self.use_paths((path,))
-        return DROP
-
-    def _learned(self, answer: Answer) -> str | None:
-        """What the server says of the path; None where it does not, or the path may be another by now."""
-        if answer.error is not None or not answer.rows:
-            self.path_unsettled = True
-        if self.path_unsettled:
-            return None
-        return (wire.decode_row(answer.rows[0])[0] or b"").decode()

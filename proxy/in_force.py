@@ -14,10 +14,11 @@ from policy.filtered_parameters import named_parameters
 from policy.model import RepairTerms, StatementClass, Violation
 from policy.parse import parse_heavy
 from policy.price import catalog_of
-from proxy.conversation import Conversation, NotYetError
+from proxy.conversation import Conversation
 from proxy.limits import Meter
 from proxy.prepared import AnyChange, Portal, Prepared
 from proxy.ruling import Ruling
+from proxy.waiting import NotYetError
 
 
 class InForce:
@@ -27,7 +28,17 @@ class InForce:
         self._c = conversation
 
     def rule(self, text: bytes) -> Ruling | None:
-        """The ruling on ``text``, None where it has to be worked out away from here."""
+        """The ruling on ``text``, None where it has to be worked out away from here.
+
+        Raises NotYetError where the server has to say first along which search_path names are looked up.
+        """
+        self._c.paths.uncover()
+        ruling = self._rule(text)
+        if ruling is None or not ruling.allowed:
+            self._c.paths.narrow()
+        return ruling
+
+    def _rule(self, text: bytes) -> Ruling | None:
         conversation = self._c
         conversation.keep_up()
         if conversation.altered and conversation.schema_outdated:
@@ -48,6 +59,7 @@ class InForce:
     def again(self, ruling: Ruling) -> Ruling | None:
         """The ruling on a prepared statement now: on another path or schema its names may mean others."""
         conversation = self._c
+        conversation.paths.uncover()
         conversation.keep_up()
         if not conversation.altered or not conversation.schema_outdated:
             known = ruling.names is conversation.scope and ruling.policy is conversation.gate.policy
@@ -172,7 +184,7 @@ class InForce:
                 )
             inner = prepared.ruling
             if not self._in_force(inner):
-                fresh = self.rule(inner.text)
+                fresh = self._rule(inner.text)
                 if fresh is None and parse_heavy(inner.text):
                     # To judge it here would keep everybody waiting.
                     fresh = self._outdated(inner)

@@ -15,6 +15,7 @@ from policy.catalog_names import SessionNames
 from policy.cost import Question, asked_like
 from policy.decision import Allow, Decision, Reject
 from policy.facts import Facts, SessionAction, SessionRef, SettingHow, SettingRef, TransactionKind
+from policy.hidden_code import runs_hidden_code
 from policy.lifting import Lifted
 from policy.model import Policy, Violation
 from policy.rejection import Notice, Rejection, notice
@@ -69,7 +70,8 @@ class Ruling:
     ``plain`` is True when forwarding the statement changes nothing the session keeps track of. ``declares``
     that it opens a cursor which needs a transaction around it. ``executes`` are the names SQL EXECUTE runs;
     ``actions`` what the statement does to the session's names; ``paths`` the settings of search_path it
-    makes, ``resets_path`` that it puts the path back to its start, ``ends`` that it ends a transaction or a
+    makes, ``resets_path`` that it puts the path back to its start, ``hides`` that code which the text does
+    not show may do either, ``ends`` that it ends a transaction or a
     part of one, which may bring an earlier path back. ``priced`` says that there is a ``question`` to ask
     about its price, ``count`` what to ask about the rows it would write; ``prices`` are those that hold
     whatever values are bound, by the types of the parameters. ``running`` is what it does to rows.
@@ -90,6 +92,7 @@ class Ruling:
         "ends",
         "executes",
         "forward",
+        "hides",
         "names",
         "names_late",
         "notice",
@@ -149,7 +152,8 @@ class Ruling:
             ref.action is SessionAction.DISCARD_ALL for ref in self.actions
         )
         self.ends = any(ref.kind in _ENDING for f in facts for ref in f.transactions)
-        changes_path = self.paths or self.resets_path or self.ends
+        self.hides = self.allowed and any(runs_hidden_code(f, names) for f in facts)
+        changes_path = self.paths or self.resets_path or self.ends or self.hides
         self.plain = not (self.actions or self.executes or changes_path or self.alters)
 
     @property
@@ -199,6 +203,7 @@ class LiftedRuling(Ruling):
         self.paths = like.paths
         self.resets_path = like.resets_path
         self.ends = like.ends
+        self.hides = like.hides
         self.plain = like.plain
 
     @property

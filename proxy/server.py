@@ -439,6 +439,8 @@ class Server:
             nonce=secrets.token_hex(16),
             clock=time.monotonic,
             message_bytes=terms.config.limits.message_bytes,
+            listed=opened.listed,
+            reports_path="search_path" in opened.parameters,
         )
         relay = Relay(
             session,

@@ -11,13 +11,14 @@ from typing import Final
 
 from policy.rules import result_over_limit
 from proxy.answers import CYCLES, NEXT, NO_ROWS, ROWS, Owed, Place
-from proxy.conversation import DROP, Conversation, Unanswered
+from proxy.conversation import DROP, Conversation
 from proxy.effects import AuditEntry, CancelRunning
 from proxy.exchange import Exchange
 from proxy.limits import RunLimits
 from proxy.phase import Phase
 from proxy.replies import Counted, Reply
 from proxy.ruling import Ruling
+from proxy.waiting import Unanswered
 from proxy.wire import backend as wire
 from proxy.wire.frames import COPY_DATA, DATA_ROW
 from proxy.writes import HeldWrite
@@ -296,8 +297,9 @@ class ServerSide:
             self._finish(head)
         if not queue and self._c.status == b"I":
             self._c.names.transaction_ended()
-        if self._c.path_unsettled and not queue and self._c.status != b"E":
-            self._c.ask_path()
+            self._c.paths.transaction_ended()
+        if not queue and self._c.status != b"E":
+            self._c.paths.ready()
         return None if self._c.limits is None else self._ready_under_limits(head)
 
     def _status(self, data: bytes) -> bytes:
@@ -435,6 +437,8 @@ class ServerSide:
 
     def _check_parameter(self, body: bytes) -> None:
         name, value = wire.decode_parameter_status(body)
+        if name == "search_path":
+            self._c.paths.report(value)
         if _PINNED.get(name, value) != value and not self._c.observes:
             raise LookupError(f"{name} changed to {value}")
 

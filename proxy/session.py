@@ -42,8 +42,19 @@ class Session:
         nonce: str,
         clock: Callable[[], float],
         message_bytes: int,
+        listed: tuple[str, ...] | None = None,
+        reports_path: bool = False,
     ) -> None:
-        self._c = Conversation(gate, identity, path, nonce=nonce, clock=clock, message_bytes=message_bytes)
+        self._c = Conversation(
+            gate,
+            identity,
+            path,
+            nonce=nonce,
+            clock=clock,
+            message_bytes=message_bytes,
+            listed=listed,
+            reports_path=reports_path,
+        )
         self._agent = AgentSide(self._c)
         self._server = ServerSide(self._c)
         self._watchdog = Watchdog(self._c)

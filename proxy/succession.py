@@ -15,11 +15,12 @@ from __future__ import annotations
 from typing import ClassVar, Final, NamedTuple
 
 from proxy.answers import CYCLES, Owed
-from proxy.conversation import Conversation, NotYetError, Unanswered
+from proxy.conversation import Conversation
 from proxy.gate import Gate
 from proxy.phase import Action, Phase
 from proxy.prepared import Portal
 from proxy.replies import Reply
+from proxy.waiting import NotYetError, Unanswered
 from proxy.wire import backend as wire
 from proxy.wire import frontend
 

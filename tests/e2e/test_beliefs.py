@@ -34,7 +34,10 @@ WIDER: Final = WRITER.replace('"public.*"', '"public.*", "other.fine"') + "cost:
 POLICIES: Final = {
     "bounded": WRITER + "multiple: judged\nlimits: {result_rows: 100, affected_rows: 10}\n",
     "priced": WIDER,
-    "paths": WIDER,
+    "paths": WIDER.replace('"other.fine"', '"other.fine", "shut.*"'),
+    "coded": WIDER.replace("lock: allow", "lock: allow, do: allow").replace(
+        "safe,", "safe, public.move_path,"
+    ),
 }
 SCHEMA: Final = """
 CREATE TABLE things (id int PRIMARY KEY, n int NOT NULL DEFAULT 0);
@@ -46,6 +49,10 @@ INSERT INTO other.things VALUES (1, 'CANARY');
 CREATE TABLE other.fine (id int);
 GRANT ALL ON things, big, other.things, other.fine TO shop_app;
 GRANT USAGE ON SCHEMA other TO shop_app;
+CREATE SCHEMA shut;
+CREATE TABLE shut.things (id int, n int);
+CREATE FUNCTION move_path() RETURNS void LANGUAGE plpgsql
+  AS $$BEGIN PERFORM set_config('search_path', 'other', false); END$$;
 ANALYZE;
 """
 LONG: Final = "a" * 63
@@ -126,6 +133,91 @@ def test_the_path_is_not_moved_unseen(proxy: RunningProxy, before: list[bytes]) 
         read = client.ask(query("SELECT * FROM things WHERE id = 1"))
         assert b"CANARY" not in b"".join(each.body for each in read)
         assert kinds(read) == "TDCZ"
+
+
+READ: Final = "SELECT * FROM things WHERE id = 1"
+HIDDEN: Final = {
+    "DO": query("DO $$BEGIN PERFORM move_path(); END$$"),
+    "a function": query("SELECT move_path()"),
+    "a cursor": query("BEGIN") + query("DECLARE c CURSOR FOR SELECT move_path()") + query("FETCH c"),
+}
+
+
+def refused(answer: list[Message]) -> None:
+    assert errors(answer) == ["42501"]
+    assert b"CANARY" not in b"".join(each.body for each in answer)
+
+
+@pytest.mark.parametrize("moves", HIDDEN.values(), ids=HIDDEN)
+@pytest.mark.parametrize("pipelined", [False, True], ids=["one by one", "pipelined"])
+def test_code_that_no_text_shows_may_move_the_path(
+    proxy: RunningProxy, moves: bytes, pipelined: bool
+) -> None:
+    with through(proxy, "coded") as client:
+        if pipelined:
+            client.send(moves + query(READ))
+            answer = client.cycles(1 + moves.count(b"Q\0\0"))
+        else:
+            client.send(moves)
+            client.cycles(moves.count(b"Q\0\0"))
+            answer = client.ask(query(READ))
+        refused(answer)
+        client.ask(query("ROLLBACK"))
+        client.ask(query("RESET search_path"))
+        untouched(proxy, client)
+
+
+def test_code_that_moves_the_path_is_asked_about_inside_a_pipeline(proxy: RunningProxy) -> None:
+    with through(proxy, "coded") as client:
+        refused(client.ask(run("SELECT move_path()"), run(READ), SYNC))
+        # The path went with the transaction that was rolled back.
+        assert kinds(client.ask(query(READ))) == "TDCZ"
+        untouched(proxy, client)
+
+
+def test_a_schema_that_comes_to_be_searched_is_noticed(proxy: RunningProxy) -> None:
+    """``"$user"`` names one that is not there at first; nobody sets anything."""
+    with through(proxy, "paths") as client:
+        assert kinds(client.ask(query(READ))) == "TDCZ"
+        proxy.database.execute(
+            "CREATE SCHEMA shop_app; CREATE TABLE shop_app.things AS SELECT * FROM other.things;"
+            "GRANT ALL ON SCHEMA shop_app TO shop_app; GRANT ALL ON shop_app.things TO shop_app"
+        )
+        try:
+            client.ask(query("SELECT * FROM nowhere"))  # has the catalog asked again
+            refused(client.ask(query(READ)))
+            proxy.database.execute("REVOKE ALL ON SCHEMA shop_app FROM shop_app")
+            client.ask(query("SELECT * FROM nowhere"))
+            assert kinds(client.ask(query(READ))) == "TDCZ", "not searched any more"
+        finally:
+            proxy.database.execute("DROP SCHEMA shop_app CASCADE")
+
+
+def test_a_schema_that_the_role_may_not_use_is_passed_over(proxy: RunningProxy) -> None:
+    with through(proxy, "paths") as client:
+        for path, kept in (("shut, other", False), ("shut, public", True), ("public, other", True)):
+            client.ask(query("BEGIN"))
+            client.ask(query(f"SET LOCAL search_path = {path}"))
+            answer = client.ask(query(READ))
+            if kept:
+                assert kinds(answer) == "TDCZ"
+            else:
+                refused(answer)
+            client.ask(query("ROLLBACK"))
+        untouched(proxy, client)
+
+
+def test_asking_for_the_path_commits_nothing(proxy: RunningProxy) -> None:
+    """PostgreSQL 18 keeps the pipeline's transaction open behind a Query, 15 does not."""
+    kept = []
+    with straight(proxy.database) as server, through(proxy, "paths") as client:
+        for number, side in ((100, server), (101, client)):
+            side.send(run(f"INSERT INTO other.fine VALUES ({number})") + query("SET search_path = public"))
+            side.cycles()
+            assert errors(side.ask(run("SELECT 1/0"), SYNC)) == ["22012"]
+            kept.append(proxy.database.execute(f"SELECT count(*) FROM other.fine WHERE id = {number}"))
+        assert kept[0] == kept[1]
+        untouched(proxy, client)
 
 
 def test_what_execute_runs_is_what_was_priced(proxy: RunningProxy) -> None:

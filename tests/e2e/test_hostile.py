@@ -110,7 +110,7 @@ ALLOWED = (
 OWN = re.compile(
     r"pgturnstile_refused_[0-9a-f]{32}"
     r"|SHOW search_path /\* pgturnstile \*/"
-    r"|SELECT pg_catalog\.current_schemas\(false\)( /\* pgturnstile \*/|, pg_catalog\.current_setting.*)",
+    r"|SELECT (CASE WHEN .*|pg_catalog\.current_schemas\(false\), pg_catalog\.current_setting.*)",
     re.DOTALL,
 )
 """Texts of the proxy's own: what stands in for a refused statement, and its questions about the session."""

@@ -41,7 +41,7 @@ async def startup_packet(stream: MemoryStream) -> startup.StartupPacket:
 def server(
     authenticate: Script | None = None,
     *,
-    answer: Sequence[str | None] = ("{public}", "UTF8", "30s"),
+    answer: Sequence[str | None] = ("{public}", '"$user", public', "UTF8", "30s"),
     before_ready: bytes = b"",
     seen: list[object] | None = None,
 ) -> Script:
@@ -167,7 +167,9 @@ def test_a_binding_that_cannot_be_had_is_not_done_without(shown: PeerCertificate
 def test_each_way_to_log_in(authenticate: Script | None) -> None:
     seen: list[object] = []
     session = log_in(server(authenticate, seen=seen))
-    assert session == BackendSession(4711, b"real", {"server_version": "18.6"}, ("public",))
+    assert session == BackendSession(
+        4711, b"real", {"server_version": "18.6"}, ("public",), ("shop_ro", "public")
+    )
     packet, query = seen
     assert isinstance(packet, startup.StartupPacket)
     assert packet.requested == startup.V3_0
@@ -179,7 +181,9 @@ def test_each_way_to_log_in(authenticate: Script | None) -> None:
         "statement_timeout": "30000",
     }
     assert query == (
-        b"SELECT pg_catalog.current_schemas(false), pg_catalog.current_setting('client_encoding'), "
+        b"SELECT CASE WHEN pg_catalog.strpos(pg_catalog.current_setting('search_path'), 'pg_temp') "
+        b"OPERATOR(pg_catalog.=) 0 THEN pg_catalog.current_schemas(false) END, "
+        b"pg_catalog.current_setting('search_path'), pg_catalog.current_setting('client_encoding'), "
         b"pg_catalog.current_setting('statement_timeout')\0"
     )
 
@@ -198,31 +202,45 @@ def test_notices_and_late_parameters_are_read_past() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "path"),
-    [("{}", ()), ('{a,"Odd, name"}', ("a", "Odd, name")), ("{pg_catalog,public}", ("pg_catalog", "public"))],
+    ("used", "setting", "path", "listed"),
+    [
+        ("{}", "", (), ()),
+        ('{a,"Odd, name"}', 'A, "Odd, name", b', ("a", "Odd, name"), ("a", "Odd, name", "b")),
+        ("{pg_catalog,public}", 'pg_catalog, "$user"', ("pg_catalog", "public"), ("pg_catalog", "shop_ro")),
+        (None, "pg_temp, public", ("pg_temp", "public"), ("pg_temp", "public")),
+    ],
 )
-def test_the_search_path_is_learnt(answer: str, path: tuple[str, ...]) -> None:
-    assert log_in(server(answer=(answer, "UTF8", "30s"))).search_path == path
+def test_the_search_path_is_learnt(
+    used: str | None, setting: str, path: tuple[str, ...], listed: tuple[str, ...]
+) -> None:
+    session = log_in(server(answer=(used, setting, "UTF8", "30s")))
+    assert (session.search_path, session.listed) == (path, listed)
 
 
 @pytest.mark.parametrize("shown", ["30000ms", "30s"])
 def test_a_time_is_the_same_in_any_unit(shown: str) -> None:
-    assert log_in(server(answer=("{public}", "UTF8", shown))).pid == 4711
+    assert log_in(server(answer=("{public}", "public", "UTF8", shown))).pid == 4711
 
 
 @pytest.mark.parametrize("shown", ["0", "31s", "30min", "3000", "s", "", "30 s", "on"])
 def test_a_pin_that_does_not_hold_ends_the_session(shown: str) -> None:
-    error = refused(server(answer=("{public}", "UTF8", shown)))
+    error = refused(server(answer=("{public}", "public", "UTF8", shown)))
     assert (error.sqlstate, error.fields) == ("55000", {})
     assert str(error) == 'the database session does not keep the setting "statement_timeout"'
 
 
 def test_another_encoding_ends_the_session() -> None:
-    assert "client_encoding" in str(refused(server(answer=("{public}", "SJIS", "30s"))))
+    assert "client_encoding" in str(refused(server(answer=("{public}", "public", "SJIS", "30s"))))
 
 
 @pytest.mark.parametrize(
-    "answer", [("{public}", "UTF8"), ("{public}", "UTF8", None), ("public", "UTF8", "30s")]
+    "answer",
+    [
+        ("{public}", "public", "UTF8"),
+        ("{public}", "public", "UTF8", None),
+        ("{public}", None, "UTF8", "30s"),
+        ("public", "public", "UTF8", "30s"),
+    ],
 )
 def test_an_answer_that_does_not_fit_ends_the_session(answer: Sequence[str | None]) -> None:
     assert refused(server(answer=answer)).sqlstate == "08P01"

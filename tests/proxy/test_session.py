@@ -72,8 +72,9 @@ COPY_OUT = message("H", b"\0\0\0")
 DESCRIPTION = message("T", b"\0\0")
 
 
-def row(value: bytes) -> bytes:
-    return message("D", struct.pack("!HI", 1, len(value)) + value)
+def row(*values: bytes) -> bytes:
+    fields = b"".join(struct.pack("!I", len(value)) + value for value in values)
+    return message("D", struct.pack("!H", len(values)) + fields)
 
 
 def complete(tag: str) -> bytes:
@@ -633,13 +634,14 @@ def test_execute_of_a_name_that_was_not_prepared_is_refused() -> None:
 DONE = complete("X") + ready()
 
 
-def path_is(value: bytes, status: str = "I") -> bytes:
-    """The server's answer to our question which search_path holds."""
+def path_is(*values: bytes, status: str = "I") -> bytes:
+    """The server's answer to our question which search_path holds: what it searches, and what is listed; or
+    that alone."""
     closed = CLOSED + CLOSED
-    return closed + PARSED + BOUND + row(value) + complete("SELECT 1") + closed + ready(status)
+    return closed + PARSED + BOUND + row(*values) + complete("SELECT 1") + closed + ready(status)
 
 
-PATH_IS_PUBLIC = path_is(b"{public}")
+PATH_IS_PUBLIC = path_is(b"{public}", b"public")
 
 
 @pytest.mark.parametrize(
@@ -732,7 +734,7 @@ def test_search_path_is_both_until_the_server_says_which() -> None:
     before, asked = played.to_frontend, len(gate.asked)
     played.take(subject.from_frontend(query("select 2")))
     assert len(gate.asked) == asked, "waits for the answer"
-    played.take(subject.from_backend(path_is(b"{report}")))
+    played.take(subject.from_backend(path_is(b"{report}", b"reporting, report")))
     assert played.to_frontend == before
     assert gate.asked[-1][1].paths == (("report",),)
     assert played.sent() == "QQCCPBECCSQ"
@@ -772,14 +774,14 @@ def test_inside_a_transaction_the_setting_is_asked_and_its_end_brings_the_old_pa
     played.take(subject.from_backend(complete("SET") + ready("T")))
     assert b"SHOW search_path" in played.to_backend
     assert b"current_schemas" not in played.to_backend, "it would take a snapshot"
-    played.take(subject.from_backend(path_is(b'reporting, "$user"', "T")))
+    played.take(subject.from_backend(path_is(b'reporting, "$user"', status="T")))
     played.take(subject.from_frontend(query("select 1")))
     assert gate.asked[-1][1].paths == (("reporting", "shop_ro"),)
     played.take(subject.from_backend(complete("SELECT 0") + ready("T")))
     played.take(subject.from_frontend(query("rollback_to") + query("select 2")))
     assert set(gate.asked[-1][1].paths) == {("public",), ("reporting",), ("reporting", "shop_ro")}
     played.take(subject.from_backend(complete("ROLLBACK") + ready("T") + complete("SELECT 0") + ready("T")))
-    played.take(subject.from_backend(path_is(b"public", "T")))
+    played.take(subject.from_backend(path_is(b"public", status="T")))
     played.take(subject.from_frontend(query("select 3")))
     assert gate.asked[-1][1].paths == (("public",),)
 

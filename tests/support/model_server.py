@@ -215,7 +215,7 @@ class ModelServer:
     def _run(self, text: str, limit: int, *, described: bool) -> None:
         self._check_aborted(text)
         if PATH_QUESTION.decode() in text:
-            self._say("D", struct.pack("!HI", 1, 8) + b"{public}")
+            self._say("D", struct.pack("!HI", 2, 8) + b"{public}" + struct.pack("!I", 6) + b"public")
             self._complete("SELECT 1")
             return
         if text.startswith(SETTING_QUESTION.decode()):
