@@ -143,6 +143,8 @@ class Assembly:
         self._made = made
         self._used: dict[_Key, tuple[set[QualifiedName], set[QualifiedName]]] = {}
         self._read: dict[int, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+        self._computed: dict[int, set[int]] = defaultdict(set)
+        """By the oid of a generated column's expression: the columns that it reads, all of one row."""
         self.function_names = _Noting(named.functions)
         self.relation_names = _Noting(names_by_oid(rows["relations"]))
         self.columns = _Noting(named.columns)
@@ -171,7 +173,10 @@ class Assembly:
     def _sort_dependencies(self) -> None:
         for catalog, oid, referenced, referenced_oid, number in self.rows["dependencies"]:
             if referenced == "pg_class":
-                self._read[oid][referenced_oid].add(number)
+                if catalog == "pg_attrdef":
+                    self._computed[oid].add(number)
+                else:
+                    self._read[oid][referenced_oid].add(number)
                 continue
             functions, types = self._used.setdefault(_Key(catalog, oid), (set(), set()))
             if referenced == "pg_type":
@@ -366,9 +371,11 @@ class Assembly:
         found: dict[int, list[Expression]] = defaultdict(list)
         for catalog, oid, relation, number, _ in self.rows["expression_owners"]:
             uses = self._uses(_Key(catalog, oid))
-            if relation and (uses.functions or uses.types):
+            read = self._computed.get(oid, ()) if catalog == "pg_attrdef" else ()
+            if relation and (uses.functions or uses.types or read):
                 column = self._column_names(relation, [number])[0] if number is not None else None
-                found[relation].append(Expression(_EXPRESSION_ORIGINS[catalog], column, uses))
+                reads = tuple(name for name in self._column_names(relation, sorted(read)) if name is not None)
+                found[relation].append(Expression(_EXPRESSION_ORIGINS[catalog], column, uses, reads))
         for expressions in found.values():
             expressions.sort(key=lambda e: (e.origin, e.column or "", e.uses.functions, e.uses.types))
         return found

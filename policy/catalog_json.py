@@ -21,7 +21,7 @@ from typing import Any
 from policy.catalog_values import ColumnId, Content, Relation
 from policy.names import QualifiedName
 
-FORMAT = 3
+FORMAT = 4
 """Raised whenever a field is added, dropped or moved: a dump of another format is refused."""
 
 

@@ -81,11 +81,14 @@ FROM pg_rewrite r, LATERAL (SELECT r.ev_action::text || r.ev_qual::text) tree(te
 WHERE r.ev_class >= {FIRST_USER_OID}
 """
 
+# An expression of pg_attrdef depends on columns that it reads normally, and otherwise on the one it is for.
 DEPENDENCIES: Final = f"""
 SELECT d.classid::regclass::text, d.objid, d.refclassid::regclass::text, d.refobjid, d.refobjsubid
 FROM pg_depend d
 WHERE d.deptype IN ('n', 'a') AND d.objid >= {FIRST_USER_OID}
   AND (d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_class'::regclass
+       OR d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0
+          AND d.deptype = 'n'
        OR d.classid = 'pg_class'::regclass AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass)
        OR d.classid IN ('pg_rewrite'::regclass, 'pg_attrdef'::regclass, 'pg_policy'::regclass,
                         'pg_constraint'::regclass, 'pg_proc'::regclass, 'pg_type'::regclass)

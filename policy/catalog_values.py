@@ -223,11 +223,13 @@ class RewriteRule:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression in a relation's definition that uses something outside pg_catalog."""
+    """An expression in a relation's definition that uses something outside pg_catalog, or of which a column
+    is made: ``reads`` are the columns of the row that a generated column takes its value from."""
 
     origin: ExpressionOrigin
     column: str | None
     uses: Uses
+    reads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

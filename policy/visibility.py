@@ -466,8 +466,8 @@ class Visibility:
 
     @cached_property
     def _column_rules(self) -> tuple[ColumnRule, ...]:
-        """The policy's rules, and what they come to on tables that a table is a part of, on its parts, and on
-        views."""
+        """The policy's rules, and what they come to on tables that a table is a part of, on its parts, on
+        generated columns and on views."""
         return (*self._policy.columns, *(self._reaching() if self._policy.columns else ()))
 
     def _reaching(self) -> Iterator[ColumnRule]:
@@ -478,7 +478,7 @@ class Visibility:
             for rule in self._hidden_columns.rules(relation.qualified):
                 if not rule.relation.matches(*relation.qualified):
                     yield ColumnRule(pattern, rule.allow, rule.deny)
-            if relation.kind in _VIEWS:
+            if relation.kind in _VIEWS or self._hidden_columns.computed(relation):
                 shown = self._hidden_columns.shown(relation)
                 hidden = frozenset(column.name for column in relation.columns) - frozenset(shown)
                 if hidden:

@@ -11,8 +11,9 @@ Why
     catalog, a name without a qualifier counts as the hidden column wherever it could be one; with one, where
     it is. A column of a view is hidden where its values are made of a hidden column or are compared with one
     in the view's conditions; a view sorted or multiplied by one is hidden whole (``relations.views:
-    expand``). Which rows a view leaves out is the business of whoever made it. Columns of a partition are
-    hidden as its table's are.
+    expand``). Which rows a view leaves out is the business of whoever made it. A generated column that is
+    made of a hidden one is hidden, unless an ``allow`` list names it. Columns of a partition are hidden as
+    its table's are.
 Refused
     ``SELECT * FROM employees`` · ``SELECT e FROM employees e`` · ``SELECT name FROM employees ORDER BY
     salary`` · ``SELECT x.b FROM (SELECT name, salary FROM employees) AS x(a, b)``

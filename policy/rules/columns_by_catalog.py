@@ -6,7 +6,7 @@ Owns which columns of the snapshot a policy hides, and how each road to one is t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from policy.calls import Via, find_calls
@@ -25,8 +25,9 @@ _MOST_NAMES = 30
 
 
 class HiddenColumns:
-    """Which columns ``policy`` hides, by the names of the snapshot: those it names, and under ``views:
-    expand`` those of views whose values tell of one.
+    """Which columns ``policy`` hides, by the names of the snapshot: those it names, generated columns that
+    are made of one (unless an ``allow`` list names them), and under ``views: expand`` those of views whose
+    values tell of one.
 
     ``naming``: unless catalogs are open those too whose values would make a name of any number. They are
     no secret themselves, and stand in the catalogs.
@@ -39,6 +40,7 @@ class HiddenColumns:
         self._rules: dict[QualifiedName, tuple[ColumnRule, ...]] = {}
         self._naming: dict[QualifiedName, ColumnRule] = {}
         self._behind: dict[ColumnId, ColumnRule | None] = {}
+        self._computed: dict[QualifiedName, Mapping[str, tuple[ColumnId, ...]]] = {}
         self._expands = policy.relations.views is Views.EXPAND
 
     def rules(self, name: QualifiedName) -> tuple[ColumnRule, ...]:
@@ -49,12 +51,15 @@ class HiddenColumns:
         return known
 
     def _find(self, name: QualifiedName) -> Iterator[ColumnRule]:
-        relation = self._catalog.relation(*name)
-        kin: frozenset[QualifiedName] = frozenset()
-        if relation is not None:
-            kin = self._catalog.ancestors(relation) | self._catalog.descendants(relation)
-        for each in (name, *sorted(kin)):
+        for each in self._family(name):
             yield from (rule for rule in self._policy.columns if rule.relation.matches(*each))
+
+    def _family(self, name: QualifiedName) -> tuple[QualifiedName, ...]:
+        """``name``, the tables that it is a part of, and its parts."""
+        relation = self._catalog.relation(*name)
+        if relation is None:
+            return (name,)
+        return (name, *sorted(self._catalog.ancestors(relation) | self._catalog.descendants(relation)))
 
     def rule(self, column: ColumnId) -> ColumnRule | None:
         """The rule that hides ``column``, if one does."""
@@ -65,7 +70,7 @@ class HiddenColumns:
         named = next((rule for rule in rules if rule.hides(column.column)), None)
         if named is None and self._closes_naming and self._rule_on_names(name).hides(column.column):
             return self._rule_on_names(name)
-        return named if named is not None or not self._expands else self._rule_behind(column, column.column)
+        return named if named is not None else self._rule_behind(column, column.column)
 
     def _rule_on_names(self, name: QualifiedName) -> ColumnRule:
         """The rule that hides the columns of ``name`` whose values would make a name of any number."""
@@ -78,14 +83,30 @@ class HiddenColumns:
         return known
 
     def _rule_behind(self, column: ColumnId, name: str) -> ColumnRule | None:
-        """The rule that hides something which a view's ``column`` tells of."""
+        """The rule that hides something which ``column`` of a view, or a generated one, tells of."""
         if column not in self._behind:
             self._behind[column] = None
             relation = self._catalog.relation(column.schema, column.relation)
-            sources = self._catalog.view_sources(relation) if relation is not None else None
-            if sources is not None:
-                self._behind[column] = self.first_rule(sources.columns.get(name, ()))
+            if relation is not None:
+                self._behind[column] = self.first_rule(self._told_by(relation, name))
         return self._behind[column]
+
+    def _told_by(self, relation: Relation, name: str) -> Iterable[ColumnId]:
+        sources = self._catalog.view_sources(relation)
+        if sources is not None:
+            return sources.columns.get(name, ()) if self._expands else ()
+        allowed = (rule.allow for rule in self.rules(relation.qualified) if rule.allow is not None)
+        return () if any(name in each for each in allowed) else self.computed(relation).get(name, ())
+
+    def computed(self, relation: Relation) -> Mapping[str, tuple[ColumnId, ...]]:
+        """The columns that each generated column of ``relation`` is made of, in it or in a part of it."""
+        known = self._computed.get(relation.qualified)
+        if known is None:
+            members = filter(
+                None, (self._catalog.relation(*name) for name in self._family(relation.qualified))
+            )
+            known = self._computed[relation.qualified] = _made_by_expressions(members)
+        return known
 
     def first_rule(self, columns: Iterable[ColumnId]) -> ColumnRule | None:
         """The rule that hides the first, by name, of those of ``columns`` that are hidden."""
@@ -103,6 +124,17 @@ class HiddenColumns:
         """The columns of ``relation`` that an agent may use, in order."""
         ids = ((c.name, ColumnId(relation.schema, relation.name, c.name)) for c in relation.columns)
         return [name for name, column in ids if self.rule(column) is None]
+
+
+def _made_by_expressions(family: Iterable[Relation]) -> Mapping[str, tuple[ColumnId, ...]]:
+    """A part of a table may compute its own column in its own way."""
+    found: dict[str, tuple[ColumnId, ...]] = {}
+    for each in family:
+        for expression in each.expressions:
+            if expression.reads and expression.column is not None:
+                reads = tuple(ColumnId(each.schema, each.name, read) for read in expression.reads)
+                found[expression.column] = (*found.get(expression.column, ()), *reads)
+    return found
 
 
 class Reader:

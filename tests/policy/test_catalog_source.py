@@ -153,6 +153,8 @@ class TestRelations:
             (ExpressionOrigin.CHECK, None): {"lab.mark"},
             (ExpressionOrigin.INDEX, None): {"lab.fold"},
         }
+        reads = {e.column: e.reads for e in relation(catalog, "people").expressions if e.reads}
+        assert reads == {"folded": ("name",)}
         note = relation(catalog, "note")
         assert [(e.origin, names(e.uses.functions)) for e in note.expressions] == [
             (ExpressionOrigin.POLICY, {"lab.may_see"})

@@ -3,16 +3,55 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from policy.catalog import Catalog
 from policy.catalog_names import UnreadCatalog
+from policy.catalog_values import Expression, ExpressionOrigin, Uses
 from policy.decision import Allow, Reject, Situation, decide
 from policy.model import Halt, Violation
 from policy.parse import parse
-from tests.policy.rules.schema import judge, names, objection, objections, reader, writer
+from tests.policy.rules.schema import (
+    CONTENT,
+    judge,
+    named,
+    names,
+    objection,
+    objections,
+    reader,
+    relation,
+    view,
+    writer,
+)
 
 RELATION, COLUMN, FUNCTION = "relation-not-allowed", "column-not-allowed", "function-not-allowed"
+
+GAUGES = "id int4!, raw int4, twice int4, note text"
+GENERATED = names(
+    catalog=Catalog(
+        replace(
+            CONTENT,
+            relations=(
+                *CONTENT.relations,
+                relation(
+                    "gauges",
+                    GAUGES,
+                    expressions=(Expression(ExpressionOrigin.DEFAULT, "twice", Uses(), ("raw",)),),
+                    children=(named("gauges_1"),),
+                ),
+                relation(
+                    "gauges_1",
+                    GAUGES,
+                    expressions=(Expression(ExpressionOrigin.DEFAULT, "twice", Uses(), ("id", "note")),),
+                ),
+                view("gauge_view", "twice int4", "gauges(twice)"),
+            ),
+        )
+    )
+)
+"""With a generated column, which a part of the table makes in its own way."""
 
 
 def rules_of(found: list[Violation]) -> set[str]:
@@ -177,6 +216,40 @@ class TestColumns:
         assert found.position
         if column is None:
             assert "salary" not in found.message + found.hint
+
+    @pytest.mark.parametrize(
+        ("sql", "columns", "column"),
+        [
+            ("SELECT twice FROM gauges", "{deny: [raw]}", "twice"),
+            ("SELECT id FROM gauges ORDER BY twice", "{deny: [raw]}", "twice"),
+            ("SELECT twice FROM gauges_1", "{deny: [raw]}", "twice"),
+            ("SELECT twice FROM gauge_view", "{deny: [raw]}", None),
+            ("UPDATE gauges SET note = 'x' WHERE id = 1 RETURNING twice", "{deny: [raw]}", "twice"),
+            ("SELECT twice FROM gauges", "{allow: [id, note]}", "twice"),
+            ("SELECT * FROM gauges", "{deny: [raw]}", None),
+            # Its part makes it of another column.
+            ("SELECT twice FROM gauges", "{deny: [note]}", "twice"),
+        ],
+    )
+    def test_a_generated_column_of_a_hidden_one_is_hidden(
+        self, sql: str, columns: str, column: str | None
+    ) -> None:
+        policy = writer(columns=f"{{public.gauges: {columns}}}")
+        found = objection(sql, policy, GENERATED)
+        assert (found.rule, found.column) == (COLUMN, column)
+
+    @pytest.mark.parametrize(
+        ("sql", "columns"),
+        [
+            ("SELECT id, note FROM gauges", "{deny: [raw]}"),
+            ("INSERT INTO gauges (id, note) VALUES (1, 'x')", "{deny: [raw]}"),
+            ("SELECT id, twice FROM gauges", "{deny: [id_card]}"),
+            # Said by name: what was made to be shown in the other's place.
+            ("SELECT id, twice FROM gauges", "{allow: [id, twice]}"),
+        ],
+    )
+    def test_any_other_is_open(self, sql: str, columns: str) -> None:
+        assert objections(sql, writer(columns=f"{{public.gauges: {columns}}}"), GENERATED) == []
 
     @pytest.mark.parametrize(
         ("sql", "what"),
