@@ -128,7 +128,11 @@ class Judges:
         return judged
 
     def _started(self) -> Worker:
-        worker = Worker()
+        try:
+            worker = Worker()
+        except OSError as error:
+            # A limit on processes or memory: the statement is refused, and the session need not end with it.
+            raise _UnjudgedError(f"no process can be started to judge it ({error.strerror})") from error
         self._all.add(worker)
         if self._closed:
             worker.stop()

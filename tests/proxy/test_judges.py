@@ -97,6 +97,22 @@ def test_policies_and_catalogs_travel_once() -> None:
     assert len(theirs) == 0
 
 
+def test_where_no_process_can_be_started_the_statement_alone_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(bench: Judges) -> None:
+        with monkeypatch.context() as full:
+            full.setattr(judges.sys, "executable", "/no/such/program")
+            refused = await bench.rule(gate(), ("SELECT 1" + PAD).encode(), names("public"))
+        assert isinstance(refused.decision, Reject)
+        assert "no process can be started to judge it" in refused.decision.violations[0].message
+        assert isinstance(
+            (await bench.rule(gate(), ("SELECT 1" + PAD).encode(), names("public"))).decision, Allow
+        )
+
+    play(scenario)
+
+
 def test_a_large_text_is_judged_by_a_process_that_is_used_again() -> None:
     async def scenario(bench: Judges) -> None:
         for _ in range(2):
