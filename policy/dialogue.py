@@ -9,7 +9,7 @@ of a policy hold the same dialogue.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -75,12 +75,16 @@ class Dialogue:
 
     ``scope`` and ``connection`` are as ``lineage.scope_key`` and the ledger take them; ``now`` is in seconds
     since the epoch throughout. Everything but ``judge`` may raise ``LedgerUnavailableError``.
+
+    ``later``, where it is set, has calls carried out elsewhere and in their order: what the ledger is told
+    goes through it, and so does the work that this takes. What it is asked is not.
     """
 
     policy: Policy
     ledger: Ledger
     scope: str
     connection: str
+    later: Callable[[Callable[[], object]], None] | None = None
     kept: bool = field(init=False)
     """Whether there is anything to ask the ledger, ever: worked out once, being asked of every statement."""
 
@@ -169,19 +173,19 @@ class Dialogue:
             watch = watches(self.policy, decision.statement_class, finding)
             if decision.repair.allowed or watch:
                 watch = watch and not decision.repair.allowed
-                first = attempt(decision.query, names, values, finding)
-                part = self._open(first, finding, now, watch=watch, tried=tried)
+                part = self._open(
+                    _Refused(decision.query, names, values, finding), now, watch=watch, tried=tried
+                )
             if decision.repair.allowed and (part is None or self.ledger.down):
                 violations = (*decision.violations, unkept(self.policy))
                 halt = Halt.REPAIR_BUDGET_EXHAUSTED
                 return Refused(replace(decision, violations=violations, repair=RepairTerms(), halt=halt))
             return Refused(decision, part)
         if repair.turns_left > 0 and decision.repair.allowed:
-            again = Again(attempt(decision.query, names, values, finding), finding)
-            self.ledger.settled(repair, Outcome.FAILED, now, again, _brief(tried))
+            self._failed_again(repair, _Refused(decision.query, names, values, finding), now, tried)
             left = replace(decision.repair, turns_left=repair.turns_left)
             return Refused(replace(decision, repair=left), repair.part)
-        self.ledger.settled(repair, Outcome.REJECTED, now, tried=_brief(tried))
+        self._tell(lambda: self.ledger.settled(repair, Outcome.REJECTED, now, tried=_brief(tried)))
         spent = replace(decision, repair=RepairTerms(), halt=Halt.REPAIR_BUDGET_EXHAUSTED)
         return Refused(spent, repair.part)
 
@@ -223,15 +227,13 @@ class Dialogue:
                 sqlstate, decision.query, names, position, column=fields.get("column"), at_bind=at_bind
             )
         if repair is None and finding is not None:
-            first = attempt(decision.query, names, values, finding)
-            part = self._open(first, finding, now, tried=tried)
+            part = self._open(_Refused(decision.query, names, values, finding), now, tried=tried)
             kept = part is not None and not self.ledger.down
             return Failed(self.policy.repair.turns if kept else 0, part)
         if repair is None:
             return Failed()
         if finding is not None and repair.turns_left > 0:
-            again = Again(attempt(decision.query, names, values, finding), finding)
-            self.ledger.settled(repair, Outcome.FAILED, now, again, _brief(tried))
+            self._failed_again(repair, _Refused(decision.query, names, values, finding), now, tried)
             return Failed(repair.turns_left, repair.part)
         self.settled(repair, sqlstate, now, tried=tried)
         return Failed(0, repair.part)
@@ -254,7 +256,7 @@ class Dialogue:
         """What became of ``repair``: the error it ended with, None for success; ``known`` False where
         PostgreSQL read past it. ``tried`` as in ``failed``."""
         outcome = outcome_of(sqlstate) if known else Outcome.NOT_TRIED
-        self.ledger.settled(repair, outcome, now, tried=_brief(tried))
+        self._tell(lambda: self.ledger.settled(repair, outcome, now, tried=_brief(tried)))
 
     def _led_by(self, violation: Violation, decision: Decision, names: Names) -> Reject:
         """The refusal that ``violation`` leads, whatever the gate had to say as well."""
@@ -262,27 +264,53 @@ class Dialogue:
         return refuse(self.policy, names, decision.query, (violation, *others))
 
     def _open(
-        self,
-        first: Attempt,
-        finding: Finding,
-        now: float,
-        *,
-        watch: bool = False,
-        tried: Tried | None = None,
+        self, refused: _Refused, now: float, *, watch: bool = False, tried: Tried | None = None
     ) -> Part | None:
-        opened = self.ledger.open(
-            self.scope,
-            self.connection,
-            first,
-            finding,
-            now=now,
-            rules=self.policy.repair,
-            watch=watch,
-            tried=_brief(tried),
-            # Known at once, also where the store is told later.
-            name=new_id(),
+        # Known at once, also where the ledger is told later.
+        name = new_id()
+
+        def tell() -> str | None:
+            return self.ledger.open(
+                self.scope,
+                self.connection,
+                refused.attempt(),
+                refused.finding,
+                now=now,
+                rules=self.policy.repair,
+                watch=watch,
+                tried=_brief(tried),
+                name=name,
+            )
+
+        if self.later is None:
+            return None if tell() is None else Part(name, 0)
+        self.later(tell)
+        return Part(name, 0)
+
+    def _failed_again(self, repair: Repair, refused: _Refused, now: float, tried: Tried | None) -> None:
+        self._tell(
+            lambda: self.ledger.settled(
+                repair, Outcome.FAILED, now, Again(refused.attempt(), refused.finding), _brief(tried)
+            )
         )
-        return None if opened is None else Part(opened, 0)
+
+    def _tell(self, tell: Callable[[], object]) -> None:
+        if self.later is None:
+            tell()
+        else:
+            self.later(tell)
+
+
+class _Refused(NamedTuple):
+    """A refused statement, of which an attempt is made where the ledger is told of it."""
+
+    query: QueryString
+    names: Names
+    values: Sequence[Parameter]
+    finding: Finding
+
+    def attempt(self) -> Attempt:
+        return attempt(self.query, self.names, self.values, self.finding)
 
 
 def _brief(tried: Tried | None) -> Tried | None:

@@ -23,6 +23,7 @@ from policy import builtin
 from policy.comparisons import HOLDS, MIRRORED, folded
 from policy.expressions import Budget, Constant
 from policy.normal import Level
+from policy.signatures import ANY, Index
 from policy.terms import CONSTANTS, NULL, UNKNOWN_OWNER, Form, split, subforms
 
 MAX_STEPS: Final = 60_000
@@ -30,8 +31,6 @@ MAX_STEPS: Final = 60_000
 
 OF_NO_RELATION: Final = "()"
 """What the label of a sub-select, or of a function, has for a relation."""
-ANY: Final = "*"
-"""Owner or name of a column that may be any."""
 
 _WRITING: Final = frozenset({"insert", "update", "delete", "merge"})
 _STRICT: Final = frozenset({*HOLDS, "~~", "!~~", "~~*", "!~~*", "~", "!~", "~*", "!~*"})
@@ -53,8 +52,14 @@ class Reasoning:
     """
 
     def __init__(self, steps: int = MAX_STEPS, joined: frozenset[str] = frozenset()) -> None:
+        self._steps = steps
         self._budget = Budget(steps)
         self._joined = joined
+
+    @property
+    def taken(self) -> int:
+        """Steps taken so far."""
+        return self._steps - max(self._budget.left, 0)
 
     # Statements ---------------------------------------------------------------------------------------------
 
@@ -210,9 +215,10 @@ class Reasoning:
         if len(known[2]) > len(values) and any(value[0] == "fault" for value in values):
             return False
         exact = frozenset(values)
-        return all(
-            value in exact or any(self.same(allowed, value) for allowed in values) for value in known[2]
-        )
+        others = [value for value in known[2] if value not in exact]
+        # What is looked for is named first, as in ``same``: of these two it is the constant allowed.
+        allowed = Index(values, lambda value, one: self.same(one, value)) if others else None
+        return allowed is None or all(map(allowed.holds, others))
 
     def _op_follows(self, goal: Form, known: Form) -> bool:
         _, symbol, left, right = goal
@@ -335,17 +341,21 @@ def columns(form: Any) -> frozenset[str]:
     return frozenset(each[2] for each in subforms(form) if each[:1] == ("col",))
 
 
-def contradict(first: Sequence[Form], second: Sequence[Form]) -> bool:
+def contradict(reasoning: Reasoning, first: Sequence[Form], second: Sequence[Form]) -> bool:
     """True when one expression is held to constants of its own in each: other rows are meant."""
-    reasoning = Reasoning()
     pinned = [(form[1], form[2]) for form in first if form[0] == "in"]
     return any(
-        form[0] == "in"
-        and reasoning.same(left, form[1])
-        and not any(reasoning.same(one, other) for one in values for other in form[2])
+        form[0] == "in" and reasoning.same(left, form[1]) and not _meet(reasoning, values, form[2])
         for form in second
         for left, values in pinned
     )
+
+
+def _meet(reasoning: Reasoning, first: Sequence[Form], second: Sequence[Form]) -> bool:
+    """Whether one of ``first`` is the same as one of ``second``."""
+    if not frozenset(first).isdisjoint(second):
+        return True
+    return any(map(Index(second, reasoning.same).holds, first))
 
 
 def _columns(form: Form) -> frozenset[tuple[str, str]]:

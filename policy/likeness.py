@@ -12,10 +12,11 @@ from itertools import islice
 from typing import Any, Final
 
 from policy.expressions import TooLarge
-from policy.implication import Reasoning, contradict, joins
+from policy.implication import MAX_STEPS, Reasoning, contradict, joins
 from policy.model import StatementClass
 from policy.normal import Level
 from policy.repair import Attempt, Finding, assigned, readings, replacements
+from policy.signatures import Index
 from policy.terms import Form
 
 ALIKE: Final = 0.8
@@ -28,7 +29,27 @@ MAX_LIKELY: Final = 8
 """Ways to read its faulty names that are tried."""
 
 
-def recognisable(first: Attempt, finding: Finding, second: Attempt) -> bool:
+_READING: Final = 300
+"""Steps that one way to read a statement counts as, beside the comparing."""
+
+
+class Effort:
+    """What may still be spent on finding out what one statement answers: ``steps`` of reasoning.
+
+    Once it is spent nothing more is recognised, as of statements that are too large to compare.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self, steps: int = 8 * MAX_STEPS) -> None:
+        self.left = steps
+
+    @property
+    def spent(self) -> bool:
+        return self.left <= 0
+
+
+def recognisable(first: Attempt, finding: Finding, second: Attempt, effort: Effort | None = None) -> bool:
     """True when ``second`` is ``first`` spelt anew, mended or not, rather than other work on its tables.
 
     Three overlaps are taken: of relations, of conditions (less those that only join), of what is selected,
@@ -43,7 +64,7 @@ def recognisable(first: Attempt, finding: Finding, second: Attempt) -> bool:
     if not first.decided or not first.levels or not second.levels:
         # Nothing to measure: BEGIN, EXECUTE, or too large a statement.
         return first.digest == second.digest
-    return _does_the_same(first, second) and _reads_alike(first, finding, second)
+    return _does_the_same(first, second) and _reads_alike(first, finding, second, effort or Effort())
 
 
 def drops_its_conditions(first: Attempt, finding: Finding, second: Attempt) -> bool:
@@ -60,7 +81,7 @@ def drops_its_conditions(first: Attempt, finding: Finding, second: Attempt) -> b
         return any(
             _conditions(reading)
             and _named_alike(first, finding, second) == 1
-            and _share(_items(reading), its) == 1
+            and _share(Reasoning(), _items(reading), its) == 1
             for reading in likely
         )
     except (TooLarge, RecursionError):
@@ -80,27 +101,42 @@ def _share_words(ours: Sequence[str], theirs: Sequence[str]) -> float:
     return len(mine & its) / max(len(mine | its), 1)
 
 
-def _reads_alike(first: Attempt, finding: Finding, second: Attempt) -> bool:
-    likely = islice(readings(first, finding, second), MAX_LIKELY)
-    try:
-        return any(_alike(reading, first, finding, second) for reading in likely)
-    except (TooLarge, RecursionError):
+def _reads_alike(first: Attempt, finding: Finding, second: Attempt, effort: Effort) -> bool:
+    named_alike = _named_alike(first, finding, second)
+    if named_alike is not None and named_alike < ALIKE_EACH:
         return False
+    for reading in islice(readings(first, finding, second), MAX_LIKELY):
+        if effort.spent:
+            return False
+        reasoning = Reasoning(min(MAX_STEPS, effort.left))
+        try:
+            if _alike(reasoning, reading, first, second, named_alike):
+                return True
+        except (TooLarge, RecursionError):
+            return False
+        finally:
+            effort.left -= _READING + reasoning.taken
+    return False
 
 
-def _alike(reading: Sequence[Level], first: Attempt, finding: Finding, second: Attempt) -> bool:
+def _alike(
+    reasoning: Reasoning, reading: Sequence[Level], first: Attempt, second: Attempt, named_alike: float | None
+) -> bool:
     ours, theirs = _conditions(reading), _conditions(second.levels)
     mine, its = _items(reading), _items(second.levels)
     inserts = first.statement_class is StatementClass.INSERT
-    if contradict(ours, theirs) or (inserts and _other_values(mine, its)):
-        return False
-    named_alike = _named_alike(first, finding, second)
     # An UPDATE that comes back as a DELETE assigns nothing.
     other_write = first.writes and second.statement_class is not first.statement_class
     measured = [] if named_alike is None else [named_alike]
-    measured += [_share(ours, theirs)] if ours or theirs else []
-    measured += [_share(mine, its)] if (mine or its) and not other_write else []
-    return len(measured) > 1 and min(measured) >= ALIKE_EACH and sum(measured) / len(measured) >= ALIKE
+    measured += [_share(reasoning, ours, theirs)] if ours or theirs else []
+    measured += [_share(reasoning, mine, its)] if (mine or its) and not other_write else []
+    return (
+        len(measured) > 1
+        and min(measured) >= ALIKE_EACH
+        and sum(measured) / len(measured) >= ALIKE
+        and not contradict(reasoning, ours, theirs)
+        and not (inserts and _other_values(reasoning, mine, its))
+    )
 
 
 def _named_alike(first: Attempt, finding: Finding, second: Attempt) -> float | None:
@@ -148,20 +184,17 @@ def _selected(level: Level) -> Iterator[Form]:
         yield from level.sources
 
 
-def _share(ours: Sequence[Form], theirs: Sequence[Form]) -> float:
-    reasoning = Reasoning()
-    left = list(theirs)
+def _share(reasoning: Reasoning, ours: Sequence[Form], theirs: Sequence[Form]) -> float:
+    """The share of common members; below ``ALIKE_EACH`` it is not counted to its end."""
+    larger = max(len(ours), len(theirs))
+    stars = Index(filter(_is_star, theirs), reasoning.same)
+    others = Index((form for form in theirs if not _is_star(form)), reasoning.same)
     common = 0
-    for form in ours:
-        star = _is_star(form)
-        alike = (
-            at for at, other in enumerate(left) if _is_star(other) is star and reasoning.same(form, other)
-        )
-        place = next(alike, None)
-        if place is not None:
-            common += 1
-            del left[place]
-    return common / max(len(ours), len(theirs))
+    for place, form in enumerate(ours):
+        if common + len(ours) - place < ALIKE_EACH * larger:
+            break
+        common += (stars if _is_star(form) else others).take(form)
+    return common / larger
 
 
 def _is_star(form: Form) -> bool:
@@ -169,9 +202,8 @@ def _is_star(form: Form) -> bool:
     return bool(form[0] == "col" and form[-1] == "*")
 
 
-def _other_values(ours: Sequence[Form], theirs: Sequence[Form]) -> bool:
+def _other_values(reasoning: Reasoning, ours: Sequence[Form], theirs: Sequence[Form]) -> bool:
     """Whether two INSERTs give one column other constants: then they are about other rows."""
-    reasoning = Reasoning()
     values: dict[Any, list[Form]] = {}
     for item in ours:
         values.setdefault(item[1], []).append(item[2])

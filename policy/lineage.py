@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from policy.facts import Use
-from policy.likeness import drops_its_conditions, filters, recognisable
+from policy.likeness import Effort, drops_its_conditions, filters, recognisable
 from policy.model import Halt, Policy, RepairRules, RepairScope, StatementClass
 from policy.normal import thawed
 from policy.repair import (
@@ -220,13 +220,13 @@ def watches(policy: Policy, statement_class: StatementClass, finding: Finding) -
     )
 
 
-def answers(lineage: Lineage, connection: str, made: Attempt) -> bool:
-    """Whether ``made``, sent on ``connection``, answers ``lineage``."""
+def answers(lineage: Lineage, connection: str, made: Attempt, effort: Effort) -> bool:
+    """Whether ``made``, sent on ``connection``, answers ``lineage``, as far as ``effort`` goes."""
     first, reasons = lineage.first, lineage.finding.reasons
     if TOO_SLOW in reasons and lineage.turns_left > 0 and is_unchanged(first, made):
         return False
     here = connection == lineage.connection
-    if here and not {_DENIED, TOO_SLOW}.isdisjoint(reasons) and _same_of_another_table(lineage, made):
+    if here and not {_DENIED, TOO_SLOW}.isdisjoint(reasons) and _same_of_another_table(lineage, made, effort):
         return True
     if here and not first.writes and drops_its_conditions(first, lineage.finding, made):
         return True
@@ -234,11 +234,11 @@ def answers(lineage: Lineage, connection: str, made: Attempt) -> bool:
         # Which value was refused nobody knows. Others that are bound elsewhere are other work.
         first = replace(first, levels=unmarked(first.levels))
     if not here or not first.writes or TOO_SLOW in reasons:
-        return recognisable(first, lineage.finding, made)
-    return _is_the_next_write(lineage, made)
+        return recognisable(first, lineage.finding, made, effort)
+    return _is_the_next_write(lineage, made, effort)
 
 
-def _is_the_next_write(lineage: Lineage, made: Attempt) -> bool:
+def _is_the_next_write(lineage: Lineage, made: Attempt, effort: Effort) -> bool:
     """Whether ``made``, on the connection that was refused, writes what the refused statement was to."""
     first = lineage.first
     if not made.writes or not made.runs:
@@ -249,15 +249,15 @@ def _is_the_next_write(lineage: Lineage, made: Attempt) -> bool:
     if not at_fault or made.statement_class is not first.statement_class:
         return False
     # Once its turn is spent, work on other targets is work of its own, unless it is the same under any name.
-    return lineage.turns_left > 0 or _same_elsewhere(lineage, at_fault, made)
+    return lineage.turns_left > 0 or _same_elsewhere(lineage, at_fault, made, effort)
 
 
-def _same_elsewhere(lineage: Lineage, at_fault: Iterable[Fault], made: Attempt) -> bool:
+def _same_elsewhere(lineage: Lineage, at_fault: Iterable[Fault], made: Attempt, effort: Effort) -> bool:
     faults = tuple(Fault(fault.name, tuple(sorted(made.targets))) for fault in at_fault)
-    return recognisable(lineage.first, replace(lineage.finding, relations=faults), made)
+    return recognisable(lineage.first, replace(lineage.finding, relations=faults), made, effort)
 
 
-def _same_of_another_table(lineage: Lineage, made: Attempt) -> bool:
+def _same_of_another_table(lineage: Lineage, made: Attempt, effort: Effort) -> bool:
     """Whether ``made`` asks of one other relation what the first statement asked, rows picked out alike."""
     first = lineage.first
     before, after = ({name for name, _ in each.relations} for each in (first, made))
@@ -265,26 +265,28 @@ def _same_of_another_table(lineage: Lineage, made: Attempt) -> bool:
     if len(lost) != 1 or len(gained) != 1 or not filters(made):
         return False
     swapped = (Fault(lost.pop(), (gained.pop(),)),)
-    return recognisable(first, replace(lineage.finding, relations=swapped), made)
+    return recognisable(first, replace(lineage.finding, relations=swapped), made, effort)
 
 
 def _is_read(lineage: Lineage) -> bool:
     return lineage.first.statement_class is StatementClass.SELECT and not lineage.first.writes
 
 
-def _answer(lineage: Lineage, connection: str, made: Attempt, within: Iterable[Attempt]) -> Attempt | None:
+def _answer(
+    lineage: Lineage, connection: str, made: Attempt, within: Iterable[Attempt], effort: Effort
+) -> Attempt | None:
     """What of ``made`` answers ``lineage``: the whole, or of a read one of ``within`` that is the same.
 
     While there is a turn only one that keeps what it must: what is wrapped is more often a look around.
     """
-    if answers(lineage, connection, made):
+    if answers(lineage, connection, made, effort):
         return made
     first, finding = lineage.first, lineage.finding
     if not _is_read(lineage) or not first.decided:
         return None
     kept = (None, Halt.UNCHANGED)
     for select in within:
-        if recognisable(first, finding, select) and (
+        if recognisable(first, finding, select, effort) and (
             lineage.turns_left <= 0 or compare(first, finding, select) in kept
         ):
             return select
@@ -304,8 +306,9 @@ def weigh(
         key=lambda each: (each.turns_left > 0 or each.watch, each.connection != connection, -each.opened),
     )
     within = tuple(selects_within(made)) if any(_is_read(each) for each in ranked) else ()
+    effort = Effort()
     found = (
-        (each, _answer(each, connection, made, within if place < MAX_SOUGHT_WITHIN else ()))
+        (each, _answer(each, connection, made, within if place < MAX_SOUGHT_WITHIN else (), effort))
         for place, each in enumerate(ranked)
     )
     lineage, answer = next(((each, answer) for each, answer in found if answer is not None), (None, made))

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from policy.expressions import TooLarge
 from policy.facts import Facts, QueryString, RelationRef, Use
-from policy.implication import ANY, OF_NO_RELATION, Reasoning, columns, relation_of
+from policy.implication import OF_NO_RELATION, Reasoning, columns, relation_of
 from policy.model import DANGER, WRITES, Halt, StatementClass
 from policy.names import Names
 from policy.nearest import nearest
@@ -26,6 +26,7 @@ from policy.parse import canonical, trees
 from policy.placeholders import is_placeholder
 from policy.predicates import Narrowing, narrowing
 from policy.rules.naming import display_name
+from policy.signatures import ANY
 from policy.terms import NULL, UNKNOWN_OWNER, Form, Parameter, Reading, subforms
 
 MAX_READINGS: Final = 32

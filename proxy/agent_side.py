@@ -152,7 +152,7 @@ class AgentSide:
     def _settle_query(self, ruling: Ruling) -> bytes | None:
         if not ruling.plain:
             ruling = self._in_force.check_named(ruling)
-        if self._c.repairs.waits:
+        if self._c.repairs.waits_for(ruling):
             return self._weigh(ruling, self._settle_weighed_query)
         if ruling.allowed:
             ruling = self._c.repairs.judge(ruling, self._in_force.executed_rulings(ruling))
@@ -328,7 +328,7 @@ class AgentSide:
             ruling = self._in_force.check_named(ruling)
         repairs = self._c.repairs
         repairs.binds(ruling, message, types)
-        if repairs.waits:
+        if repairs.waits_for(ruling):
             return self._weigh_bind(message, types, ruling)
         if ruling.allowed:
             ruling = repairs.judge(ruling, self._in_force.executed_rulings(ruling), message, types)

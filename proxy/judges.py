@@ -1,12 +1,13 @@
 """Who judges a statement away from the event loop: a thread, or for a large text a process.
 
-Owns the worker processes, their turns and the time they may take. Knows no message of the protocol.
+Owns the worker processes, the turns of agents and the time a worker may take. Knows no message of the
+protocol.
 
 Why a process: the tree of a megabyte of SQL keeps the interpreter's lock for seconds, part of them in one
 call of C that no other thread can interrupt, and would so stop every other connection. Why a turn for each
-agent: one that sends nothing but such statements takes one worker, and nobody waits for more than that.
-A worker that does not answer in time is killed and the statement refused, whatever the text does to the
-parser or to a rule.
+agent: one that sends nothing but such statements takes one worker and one thread, however many connections
+it has, and nobody waits for more than that. A worker that does not answer in time is killed and the statement
+refused, whatever the text does to the parser or to a rule.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Final, cast
+from typing import IO, Final, TypeVar, cast
 
 import structlog
 
@@ -30,9 +31,10 @@ from proxy.gate import Gate
 from proxy.judge import Asked, Judged, Shared
 from proxy.ruling import Ruling
 
-LARGE: Final = 16 * 1024
-"""Texts of more bytes are judged in a process. To come back costs a few milliseconds there; a smaller text is
-judged before it has got in anybody's way."""
+LARGE: Final = 4 * 1024
+"""Texts of more bytes are judged in a process. To judge what is made to take long costs 5 to 8 microseconds a
+byte, and to take the decision of a process over 0.6, so that much less keeps the interpreter from the event
+loop; but what is not made for it, such as forty joins, is then answered in twice the time."""
 PROCESSES: Final = max(2, min(4, (os.cpu_count() or 1) // 2))
 """At least two: the second is there for whoever does not fill the first."""
 _PATIENCE: Final = 6
@@ -45,6 +47,8 @@ _INHERITED: Final = (
 """What of the environment a worker gets: none of the secrets that may stand there."""
 
 log = structlog.get_logger("pgturnstile.judges")
+
+T = TypeVar("T")
 
 
 class _UnjudgedError(Exception):
@@ -62,7 +66,8 @@ class Judges:
         self._free = asyncio.Semaphore(PROCESSES)
         self._idle: list[Worker] = []
         self._all: set[Worker] = set()
-        self._turns: dict[str, _Turn] = {}
+        self._processes = _Turns()
+        self._interpreter = _Turns()
         self._closed = False
 
     @property
@@ -72,10 +77,10 @@ class Judges:
 
     async def rule(self, gate: Gate, text: bytes, names: SessionNames) -> Ruling:
         """The ruling of ``gate`` on ``text``: a refusal where it is not to be had in time."""
-        loop = asyncio.get_running_loop()
         if len(text) <= LARGE:
-            return await loop.run_in_executor(self._threads, gate.rule_slowly, text, names)
-        async with self._turn(gate.agent), self._free:
+            return await self.work(gate.agent, lambda: gate.rule_slowly(text, names))
+        loop = asyncio.get_running_loop()
+        async with self._processes.turn(gate.agent), self._free:
             try:
                 if self._closed:
                     raise _UnjudgedError("the proxy is shutting down")
@@ -89,6 +94,12 @@ class Judges:
                 return gate.unjudged(text, names, str(error))
         return gate.ruled(judged.decision, judged.question, text, names)
 
+    async def work(self, agent: str, call: Callable[[], T]) -> T:
+        """What ``call`` returns, which reckons for ``agent``, from a thread: one at a time for each agent,
+        since every thread that wants the interpreter makes the event loop wait longer for it."""
+        async with self._interpreter.turn(agent):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
     def close(self) -> None:
         """End every worker, whatever it is at."""
         self._closed = True
@@ -98,19 +109,6 @@ class Judges:
         self._askers.shutdown(cancel_futures=True)
         while self._idle:
             self._idle.pop().end()
-
-    @contextlib.asynccontextmanager
-    async def _turn(self, agent: str) -> AsyncIterator[None]:
-        """One large text of an agent at a time; the others of its wait here and not in the queue of all."""
-        turn = self._turns.setdefault(agent, _Turn())
-        turn.wanted += 1
-        try:
-            async with turn.lock:
-                yield
-        finally:
-            turn.wanted -= 1
-            if not turn.wanted:
-                del self._turns[agent]
 
     def _ask(self, gate: Gate, text: bytes, names: SessionNames) -> Judged:
         """What a worker makes of ``text``. Blocks: not on the event loop."""
@@ -137,6 +135,25 @@ class Judges:
         if self._closed:
             worker.stop()
         return worker
+
+
+class _Turns:
+    """One at a time for each agent; what else it wants waits here and not in the queue of all."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, _Turn] = {}
+
+    @contextlib.asynccontextmanager
+    async def turn(self, agent: str) -> AsyncIterator[None]:
+        turn = self._turns.setdefault(agent, _Turn())
+        turn.wanted += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.wanted -= 1
+            if not turn.wanted:
+                del self._turns[agent]
 
 
 class _Turn:

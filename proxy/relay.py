@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -54,6 +54,8 @@ _TELLING: Final = 8
 _PARTING: Final = 16
 
 log = structlog.get_logger("pgturnstile.relay")
+
+T = TypeVar("T")
 
 
 class AuditSink(Protocol):
@@ -324,17 +326,23 @@ class Relay:
                 return self._consult(effect)
 
     async def _consult(self, effect: Consult) -> None:
-        """Ask the store of repairs in another thread; what the agent sends meanwhile waits."""
+        """Ask the ledger of repairs in another thread; what the agent sends meanwhile waits."""
         try:
-            judged = await asyncio.get_running_loop().run_in_executor(self._stores, effect.ask)
+            judged = await self._of_ledger(effect.ask)
             self._carry_out(self._session.consulted(judged))
             if not self._ending:
                 self._set_unread(_OVERFULL, self._session.overfull)
         except Exception as error:
             self._surprised(error)
 
+    async def _of_ledger(self, call: Callable[[], T]) -> T:
+        """What ``call`` returns, in another thread: it waits for a store, or reckons on what is here."""
+        if self._gate.ledger.waits:
+            return await asyncio.get_running_loop().run_in_executor(self._stores, call)
+        return await self._judges.work(self._gate.agent, call)
+
     def _tell(self, effect: Tell, left: Iterator[Effect]) -> None:
-        """Tell the store of repairs in another thread; ``left`` and all that follows waits, unless the
+        """Tell the ledger of repairs in another thread; ``left`` and all that follows waits, unless the
         connection has ended."""
         if self._goodbye or self._ending:
             self._spawn(self._tell_aside(effect))
@@ -346,7 +354,7 @@ class Relay:
 
     async def _tell_first(self, effect: Tell) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._stores, effect.tell)
+            await self._of_ledger(effect.tell)
             if self._behind is None:
                 return
             behind, self._behind = self._behind, None
@@ -360,7 +368,7 @@ class Relay:
 
     async def _tell_aside(self, effect: Tell) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._stores, effect.tell)
+            await self._of_ledger(effect.tell)
         except Exception as error:
             log.error("the ledger was not told", connection=self._identity.connection, exc_info=error)
 

@@ -7,6 +7,7 @@ rulings. Knows of bytes only the values of a Bind.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -14,11 +15,8 @@ from policy.decision import Decision, Reject
 from policy.dialogue import Dialogue, Judged, Run
 from policy.facts import QueryString
 from policy.ledger import Ledger
-from policy.lineage import Again, CloseOut, Considered, Outcome, Part, Repair
-from policy.model import RepairRules
+from policy.lineage import Part, Repair
 from policy.names import Names
-from policy.repair import Attempt, Finding
-from policy.sandbox import Tried
 from policy.terms import Parameter
 from proxy.effects import AuditEntry, Values
 from proxy.gate import Gate
@@ -35,8 +33,9 @@ class Repairs:
     """What the statements of one connection are to the refusals before them.
 
     ``scope`` and ``connection`` are as ``lineage.scope_key`` and the ledger take them; ``now`` gives seconds
-    since the epoch. Where the ledger ``waits``, ``question`` and ``answered`` take the place of ``judge``,
-    and what it is to know goes through ``tell``, which has calls carried out in their order, elsewhere.
+    since the epoch. Of a statement that it ``waits_for``, ``question`` and ``answered`` take the place of
+    ``judge``, and what the ledger is to know goes through ``tell``, which has calls carried out elsewhere, in
+    their order.
     """
 
     def __init__(
@@ -55,8 +54,9 @@ class Repairs:
         self._asked = Dialogue(gate.policy, ledger, scope, connection)
         self._kept = self._asked.kept
         self.waits = self._kept and ledger.waits
-        told = _ToldLater(ledger, tell) if self.waits else ledger
-        self._dialogue = Dialogue(gate.policy, told, scope, connection)
+        self._later = Dialogue(gate.policy, ledger, scope, connection, self._tell_later)
+        self._untold: deque[None] = deque()
+        """What the ledger is told elsewhere and does not know yet."""
         self._now = now
         self._tell = tell
         self._judged: QueryString | None = None
@@ -71,6 +71,34 @@ class Repairs:
     def watching(self) -> bool:
         """True while a statement could be the answer to an earlier refusal."""
         return self.waits or (self._kept and self._ledger.has_open(self._scope))
+
+    def waits_for(self, ruling: Ruling) -> bool:
+        """True where what the statement of ``ruling`` is to the refusals before it takes time to find out, or
+        hangs on what the ledger does not know yet."""
+        if not self._kept:
+            return False
+        if self.waits:
+            return True
+        concerned = not ruling.allowed or self._ledger.has_open(self._scope) or self._untold
+        return bool(concerned) and self._takes_time(len(ruling.text))
+
+    def _takes_time(self, size: int) -> bool:
+        return bool(self._untold) or self._ledger.takes_time(self._scope, size)
+
+    def _dialogue(self, size: int = 0) -> Dialogue:
+        """By which the ledger is told of a statement of ``size`` bytes: at once, or elsewhere."""
+        return self._later if self._kept and (self.waits or self._takes_time(size)) else self._asked
+
+    def _tell_later(self, call: Callable[[], object]) -> None:
+        self._untold.append(None)
+
+        def told() -> object:
+            try:
+                return call()
+            finally:
+                self._untold.pop()
+
+        self._tell(told)
 
     def judge(
         self,
@@ -97,9 +125,9 @@ class Repairs:
     def question(
         self, ruling: Ruling, values: Sequence[Parameter] = (), runs: Sequence[Ruling] = ()
     ) -> Callable[[], Judged] | None:
-        """What to ask a ledger that ``waits``, in another thread; None where there is nothing to ask."""
+        """What to ask in another thread; None where there is nothing to ask, or it need not be there."""
         decision, names, now = ruling.decision, ruling.names, self._now()
-        if not self.waits:
+        if not self.waits_for(ruling):
             return None
         if not self._asked.concerns(decision):
             self._judged, self._found = decision.query, None
@@ -117,7 +145,7 @@ class Repairs:
     def give_back(self, judged: Judged) -> None:
         """The statement whose question was answered so is not to run any more."""
         if judged.repair is not None and not isinstance(judged.decision, Reject):
-            self._dialogue.settled(judged.repair, None, self._now(), known=False)
+            self._dialogue().settled(judged.repair, None, self._now(), known=False)
 
     def binds(self, ruling: Ruling, message: Bind, types: Sequence[int]) -> None:
         """The statement of ``ruling`` is bound by ``message``; ``types`` are the OIDs of its parameters as
@@ -157,13 +185,14 @@ class Repairs:
             # Halted as an answer: it opens nothing of its own.
             return ruling
         values = _parameters(self.bound_to(ruling))
-        told = self._dialogue.refused(decision, ruling.names, repair, self._now(), values=values)
+        dialogue = self._dialogue(len(ruling.text))
+        told = dialogue.refused(decision, ruling.names, repair, self._now(), values=values)
         self._judged, self._found = decision.query, Judged(told.decision, repair, told.part)
         return self._as_told(ruling, told.decision)
 
     def rejected(self, decision: Reject, names: Names, entry: AuditEntry) -> Reject:
         """The same for a decision on the statement of ``entry``, which was let run."""
-        told = self._dialogue.refused(
+        told = self._dialogue(len(decision.query.sql)).refused(
             decision,
             names,
             entry.repair,
@@ -186,21 +215,21 @@ class Repairs:
     ) -> int:
         """The server refused the statement of ``ruling``; how many repairs that leaves.
 
-        ``judged`` is False where nobody asked before: of a ledger that ``waits`` it is not known then whether
-        the statement was a repair, and the answer is that of one that was none. ``ran_ms`` is how long the
+        ``judged`` is False where nobody asked before: of one that it ``waits_for`` it is not known then
+        whether it was a repair, and the answer is that of one that was none. ``ran_ms`` is how long the
         statement has been under way, in milliseconds: whether it had all the time that the policy gives.
         """
         limit_ms = self._gate.policy.limits.statement_timeout_ms
         timed_out = bool(limit_ms) and ran_ms >= (limit_ms or 0)
         repair, entry.settled = entry.repair, True
         decision, names, now, tried = ruling.decision, ruling.names, self._now(), entry.sandbox
-        if self.waits and not judged:
+        if not judged and self.waits_for(ruling):
             # Nothing is tried before it was judged.
-            self._tell(
+            self._tell_later(
                 lambda: self._asked.failed(decision, names, fields, now, judged=False, at_bind=at_bind)
             )
             return self._asked.leaves(decision, fields.get("sqlstate", ""))
-        left = self._dialogue.failed(
+        left = self._dialogue(len(ruling.text)).failed(
             decision,
             names,
             fields,
@@ -218,7 +247,7 @@ class Repairs:
     def settle(self, entry: AuditEntry) -> None:
         """The outcome of ``entry`` is recorded: so is that of the repair it was."""
         if entry.repair is not None and not entry.settled:
-            self._dialogue.settled(
+            self._dialogue().settled(
                 entry.repair, entry.sqlstate, self._now(), known=entry.outcome_known, tried=entry.sandbox
             )
 
@@ -230,62 +259,6 @@ class Repairs:
 
 def _as_runs(rulings: Sequence[Ruling]) -> tuple[Run, ...]:
     return tuple(Run(each.decision.query, each.names) for each in rulings)
-
-
-class _ToldLater:
-    """``ledger`` as it is seen from the event loop: what it is told, it is told by way of ``tell``."""
-
-    waits = True
-
-    def __init__(self, ledger: Ledger, tell: Callable[[Callable[[], object]], None]) -> None:
-        self._ledger = ledger
-        self._tell = tell
-
-    @property
-    def down(self) -> bool:
-        return self._ledger.down
-
-    def has_open(self, scope: str) -> bool:
-        return self._ledger.has_open(scope)
-
-    def open(
-        self,
-        scope: str,
-        connection: str,
-        first: Attempt,
-        finding: Finding,
-        *,
-        now: float,
-        rules: RepairRules,
-        watch: bool = False,
-        tried: Tried | None = None,
-        name: str | None = None,
-    ) -> str | None:
-        ledger = self._ledger
-        self._tell(
-            lambda: ledger.open(
-                scope, connection, first, finding, now=now, rules=rules, watch=watch, tried=tried, name=name
-            )
-        )
-        return name
-
-    def consider(self, scope: str, connection: str, made: Attempt, now: float) -> Considered:
-        return self._ledger.consider(scope, connection, made, now)
-
-    def recheck(self, repair: Repair, made: Attempt, now: float) -> Considered:
-        return self._ledger.recheck(repair, made, now)
-
-    def settled(
-        self,
-        repair: Repair,
-        outcome: Outcome,
-        now: float,
-        again: Again | None = None,
-        tried: Tried | None = None,
-    ) -> CloseOut | None:
-        ledger = self._ledger
-        self._tell(lambda: ledger.settled(repair, outcome, now, again, tried))
-        return None
 
 
 def _parameters(values: Values | None) -> tuple[Parameter, ...]:

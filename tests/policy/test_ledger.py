@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from policy import ledger as ledgers
 from policy.decision import Reject, Situation, decide, refuse
 from policy.dialogue import Dialogue
 from policy.facts import QueryString
-from policy.ledger import MAX_LINEAGES, Book, LedgerUnavailableError, MemoryLedger
+from policy.ledger import AT_ONCE, MAX_LINEAGES, Book, LedgerUnavailableError, MemoryLedger
 from policy.ledger_redis import RedisLedger
 from policy.ledger_sqlite import SqliteLedger
 from policy.likeness import recognisable
@@ -1164,3 +1166,54 @@ def test_an_unreachable_ledger_is_a_refusal() -> None:
     decision = refuse(policy, NAMES, parse(MENDED), (repair_halted.unavailable(policy),))
     assert decision.halt is Halt.REPAIR_BUDGET_EXHAUSTED
     assert reject(decision, "01J", policy).sqlstate == "53400"
+
+
+# Comparing beside one another ----------------------------------------------------------------------------
+
+
+def test_a_turn_is_taken_once_by_those_who_compare_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second has its answer while the first still compares."""
+    talk = Talk(MemoryLedger())
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    second: list[Considered] = []
+    weigh = ledgers.weigh
+
+    def interrupted(*of: Any) -> Any:
+        if not second:
+            second.append(NotAnAnswer())
+            second[0] = talk.say(MENDED, on=HOME)
+        return weigh(*of)
+
+    monkeypatch.setattr(ledgers, "weigh", interrupted)
+    first = talk.say(MENDED)
+    assert isinstance(second[0], Repair)
+    assert first == Halted(Halt.REPAIR_BUDGET_EXHAUSTED, second[0].lineage)
+
+
+def test_what_is_opened_and_settled_while_another_compares_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Talk(MemoryLedger())
+    talk.refuse(UPDATE, "onhand", ("on_hand",))
+    talk.refuse(SELECT, "totl", ("total",), on=AWAY)
+    under_way = talk.repair(SELECT_MENDED, on=AWAY)
+    weigh = ledgers.weigh
+
+    def interrupted(*of: Any) -> Any:
+        monkeypatch.setattr(ledgers, "weigh", weigh)
+        talk.ledger.settled(under_way, Outcome.PASSED, talk.now)
+        talk.refuse("DELETE FROM orders WHERE idd = 4", "idd", ("id",))
+        return weigh(*of)
+
+    monkeypatch.setattr(ledgers, "weigh", interrupted)
+    talk.repair(MENDED)
+    assert talk.passes(SELECT_MENDED, on=AWAY), "settled, and not brought back"
+    talk.repair("DELETE FROM orders WHERE id = 4")
+
+
+def test_what_takes_time_is_told_by_size_and_by_what_it_is_compared_with() -> None:
+    talk = Talk(MemoryLedger())
+    assert not talk.ledger.takes_time(talk.scope, AT_ONCE)
+    assert talk.ledger.takes_time(talk.scope, AT_ONCE + 1)
+    for n in range(20):
+        talk.refuse(f"SELECT totl FROM orders WHERE id = {n}", "totl")
+    assert talk.ledger.takes_time(talk.scope, 60)
+    assert not talk.ledger.takes_time("another", 60)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from policy.ledger import MemoryLedger
 from policy.names import PathNames
 from proxy import backend
 from proxy.audit_line import ConnectionIdentity
@@ -129,6 +130,8 @@ class ScriptedSession:
 class ScriptedGate:
     def __init__(self, fails: bool = False) -> None:
         self.fails = fails
+        self.agent = "bot"
+        self.ledger = MemoryLedger()
         self.renewed: list[bool] = []
 
     async def rule_surely(
