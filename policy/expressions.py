@@ -2,8 +2,8 @@
 target.
 
 Owns the small algebra that ``predicates`` reasons with. Pure, knows no catalog and no policy: a column is
-known by its name alone. Every walk counts the nodes it visits against one budget, so no text can make it
-slow.
+known by its name alone, and is the target's unless whoever asks says what columns that has. Every walk counts
+the nodes it visits against one budget, so no text can make it slow.
 """
 
 from __future__ import annotations
@@ -65,10 +65,12 @@ class Owner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What names mean at one level of a predicate. ``target`` are the names that qualify the written row."""
+    """What names mean at one level of a predicate. ``target`` are the names that qualify the written row,
+    ``columns`` those of its columns where they are known."""
 
     target: frozenset[str]
     inner: bool = False
+    columns: frozenset[str] | None = None
 
     def within(self, sources: frozenset[str]) -> Scope:
         """The scope of a sub-select whose FROM offers ``sources``: they hide a target of the same name."""
@@ -83,6 +85,8 @@ class Scope:
             return Owner.TARGET if names[-2] in self.target else Owner.OTHER
         if names and names[0] in self.target:
             return Owner.TARGET
+        if self.columns is not None and names and names[0] not in self.columns:
+            return Owner.OTHER
         return Owner.INNER if self.inner else Owner.TARGET
 
 

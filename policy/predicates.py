@@ -86,16 +86,29 @@ class Narrowing(IntEnum):
     """Too large to be looked at."""
 
 
-def narrowing(condition: Node | None, target: Iterable[str], relation: str | None = None) -> Narrowing:
+def narrowing(
+    condition: Node | None,
+    target: Iterable[str],
+    relation: str | None = None,
+    *,
+    columns: frozenset[str] | None = None,
+    joined_to_itself: Iterable[str] = (),
+) -> Narrowing:
     """What ``condition`` leaves of the written relation; ALWAYS for None.
 
     ``target`` are the names that may stand before the dot of its columns: its alias, or else its own name.
-    ``relation`` is its own name, by which a sub-select over the same relation is recognised.
+    ``relation`` is its own name, by which a sub-select over the same relation is recognised. ``columns`` are
+    the names of all its columns where they are known: another one without a qualifier is a joined relation's.
+    ``joined_to_itself`` are the names under which it is joined once more.
     """
     if condition is None:
         return Narrowing.ALWAYS
+    scope = Scope(frozenset(target), columns=columns)
+    for own in joined_to_itself:
+        if all(ties_to_itself(each, own, scope) for each in conjuncts(condition)):
+            return Narrowing.ALWAYS
     try:
-        return _Analysis(Scope(frozenset(target)), relation, Budget(MAX_NODES)).judge(condition, True)
+        return _Analysis(scope, relation, Budget(MAX_NODES)).judge(condition, True)
     except TooLarge:
         return Narrowing.UNDECIDED
 

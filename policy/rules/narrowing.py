@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from policy.facts import Facts, Write
+from policy.catalog_names import CatalogNames
+from policy.facts import Facts, SourceKind, Write
 from policy.model import StatementClass
 from policy.names import Names, QualifiedName
 from policy.predicates import Narrowing, all_of, narrowing
+from policy.resolve import Answer
+from policy.resolve_scope import SYSTEM_COLUMNS
 from policy.rules.naming import display_name
 
 _JUDGED = frozenset({StatementClass.UPDATE, StatementClass.DELETE})
@@ -38,9 +41,34 @@ def judged_writes(facts: Facts, names: Names) -> Iterator[JudgedWrite]:
         target = facts.relations[write.target]
         called = target.alias or target.name
         conditions = [c for c in (write.where, write.action_condition) if c is not None]
-        found = all_of([narrowing(condition, (called,), target.name) for condition in conditions])
+        columns, again = _columns(write, facts, names), tuple(_joined_to_itself(write, facts))
+        found = all_of(
+            narrowing(condition, (called,), target.name, columns=columns, joined_to_itself=again)
+            for condition in conditions
+        )
         if not conditions:
             # WHEN NOT MATCHED BY SOURCE: every row that the source does not happen to name.
             found = Narrowing.WEAK
         verb = f"{'MERGE … ' if write.merge else ''}{write.action.upper()}"
         yield JudgedWrite(write, display_name(target, names), found, verb)
+
+
+def _columns(write: Write, facts: Facts, names: Names) -> frozenset[str] | None:
+    """The names of all columns of the target, where it is certain which relation that is."""
+    if not isinstance(names, CatalogNames):
+        return None
+    meant = names.resolve(facts).relations[write.target]
+    if meant.answer is not Answer.RESOLVED or len(meant.relations) != 1:
+        return None
+    return SYSTEM_COLUMNS | {column.name for column in meant.relations[0].columns}
+
+
+def _joined_to_itself(write: Write, facts: Facts) -> Iterator[str]:
+    """The names under which FROM or USING has the target once more."""
+    target = facts.relations[write.target]
+    for source in facts.queries[write.query].sources:
+        if source.relation in (None, write.target) or source.kind is not SourceKind.RELATION:
+            continue
+        joined = facts.relations[source.relation]
+        if (joined.name, joined.schema) == (target.name, target.schema) and source.name is not None:
+            yield source.name

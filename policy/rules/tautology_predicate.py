@@ -2,8 +2,9 @@
 
 What it refuses
     An UPDATE or DELETE, wherever it is nested, or a MERGE that updates or deletes, whose condition is true of
-    every row (constants, ``x = x``, ``x OR NOT x``, ``id IN (SELECT id FROM same_table)``) or never mentions
-    the rows it is to choose (``now() > …``, ``$1``, a joined table's columns alone).
+    every row (constants, ``x = x``, ``x OR NOT x``, ``id IN (SELECT id FROM same_table)``, a join of a table
+    with itself by one column) or never mentions the rows it is to choose (``now() > …``, ``$1``, a joined
+    table's columns alone; whose a column without a qualifier is, a catalog tells).
 Why
     Such a condition looks like a WHERE and bounds nothing: it is a write of the whole table.
 Refused

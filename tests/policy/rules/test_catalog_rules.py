@@ -638,3 +638,43 @@ class TestWithoutACatalog:
     def test_what_needs_none_passes(self, sql: str) -> None:
         situation = Situation("agent", UnreadCatalog((("public",),), "shop"))
         assert isinstance(decide(reader(), situation, parse(sql)), Allow)
+
+
+class TestConditions:
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "UPDATE orders SET notes = 'x' FROM customers WHERE country = 'NL'",
+            "UPDATE orders SET notes = 'x' FROM customers c WHERE name = 'Bob' AND email LIKE 'b%'",
+            "UPDATE orders SET notes = 'x' FROM (VALUES (1)) AS v(a) WHERE a = 1",
+            "DELETE FROM orders USING customers WHERE name = 'Bob' OR country = 'NL'",
+            "MERGE INTO orders o USING customers ON country = 'NL' WHEN MATCHED THEN DELETE",
+            "UPDATE orders SET notes = 'x' WHERE EXISTS (SELECT FROM customers WHERE name = country)",
+            # Every row finds itself.
+            "DELETE FROM orders USING orders o WHERE o.id = orders.id",
+            "UPDATE orders o SET notes = 'x' FROM orders p WHERE o.status = p.status AND p.id = o.id",
+            "MERGE INTO orders o USING orders p ON o.id = p.id WHEN MATCHED THEN DELETE",
+        ],
+    )
+    def test_a_joined_table_s_columns_choose_no_rows(self, sql: str) -> None:
+        assert objection(sql, writer()).rule == "tautology-predicate"
+
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "UPDATE orders SET notes = 'x' FROM customers c WHERE country = 'NL' AND customer_id = c.id",
+            "UPDATE orders SET notes = 'x' FROM customers c WHERE country = 'NL' AND status = 'open'",
+            "UPDATE orders SET notes = 'x' WHERE ctid = '(0,1)'",
+            "UPDATE orders SET notes = 'x' WHERE EXISTS (SELECT FROM customers c WHERE c.id = customer_id)",
+            "UPDATE orders SET notes = 'x' WHERE EXISTS (SELECT FROM customers WHERE name = notes)",
+            "DELETE FROM orders o USING orders p WHERE o.notes = p.notes AND o.id > p.id",
+            "DELETE FROM orders o USING orders p WHERE o.id = p.customer_id",
+            "DELETE FROM orders o USING orders p WHERE o.id = p.id AND p.status = 'void'",
+        ],
+    )
+    def test_what_is_tied_to_the_target_does(self, sql: str) -> None:
+        assert objections(sql, writer()) == []
+
+    def test_what_may_be_a_table_of_the_session_s_own_may_have_any_column(self) -> None:
+        sql = "UPDATE orders SET notes = 'x' FROM customers WHERE country = 'NL'"
+        assert objections(sql, writer(), names(temporary=True)) == []
