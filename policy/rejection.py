@@ -8,15 +8,17 @@ ErrorResponse or NoticeResponse.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, TypeVar
 
 from policy.decision import Reject
 from policy.inheritance import place_of
 from policy.model import Halt, Policy, RepairTerms, Violation
-from policy.rules import BY_NAME
+from policy.rules import BY_NAME, column_not_allowed, relation_not_allowed
+from policy.settings import reaches_schema
 
 DETAIL_BYTES = 4096
 """Detail stays below this, in UTF-8."""
@@ -27,6 +29,8 @@ _TEXT_CHARACTERS = 300
 _LEAST_CHARACTERS = 32
 """Longest text within Detail, and how far it gives way where Detail would grow too long."""
 _WARNING = "01000"
+_HIDDEN = "(hidden)"
+"""What stands for a hidden name that the agent has not written in clear."""
 
 T = TypeVar("T")
 
@@ -66,6 +70,7 @@ class Notice:
 
 def reject(decision: Reject, rejection_id: str, policy: Policy) -> Rejection:
     """What the agent is sent. ``rejection_id`` names this rejection in the audit as well."""
+    decision = _in_the_agents_words(decision, policy)
     first = decision.violations[0]
     file, line = _place(first, policy)
     hint = _cut(first.hint, _HINT_CHARACTERS)
@@ -98,6 +103,56 @@ def notice(violation: Violation, policy: Policy) -> Notice:
         line=line,
         routine=violation.rule,
     )
+
+
+def _in_the_agents_words(decision: Reject, policy: Policy) -> Reject:
+    """``decision`` without the hidden names that its text holds in escapes only (``U&"api\\005fkeys"``): what
+    they decode to is not confirmed in clear."""
+    unwritten = _unwritten(decision, policy)
+    if not unwritten:
+        return decision
+    word = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in sorted(unwritten)))
+
+    def masked(text: str) -> str:
+        return word.sub(_HIDDEN, text)
+
+    def maybe_masked(text: str | None) -> str | None:
+        return None if text is None else masked(text)
+
+    repair = decision.repair
+    return replace(
+        decision,
+        violations=tuple(
+            replace(
+                each,
+                message=masked(each.message),
+                hint=masked(each.hint),
+                object=maybe_masked(each.object),
+                schema=None if each.schema in unwritten else each.schema,
+                table=None if each.table in unwritten else each.table,
+                column=None if each.column in unwritten else each.column,
+            )
+            for each in decision.violations
+        ),
+        repair=replace(
+            repair,
+            keep_relations=tuple(map(masked, repair.keep_relations)),
+            keep_predicates=tuple(map(masked, repair.keep_predicates)),
+        ),
+    )
+
+
+def _unwritten(decision: Reject, policy: Policy) -> frozenset[str]:
+    text = decision.query.sql.casefold()
+    hidden: set[str | None] = set()
+    for violation in decision.violations:
+        if violation.rule == column_not_allowed.NAME:
+            hidden.add(violation.column)
+        elif violation.rule == relation_not_allowed.NAME:
+            hidden.add(violation.table)
+            if violation.schema is not None and not reaches_schema(violation.schema, policy):
+                hidden.add(violation.schema)
+    return frozenset(name for name in hidden if name and name.casefold() not in text)
 
 
 def _place(violation: Violation, policy: Policy) -> tuple[str, int]:

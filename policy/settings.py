@@ -58,12 +58,13 @@ def _within_relations(values: tuple[str, ...], policy: Policy) -> str | None:
             if policy.relations.catalogs is Catalogs.OFF:
                 return f"schema {schema} is not among the relations allowed"
             continue
-        if schema.startswith("pg_") or not _schema_allowed(schema, policy):
+        if schema.startswith("pg_") or not reaches_schema(schema, policy):
             return f"schema {schema} is not among the relations allowed"
     return None
 
 
-def _schema_allowed(schema: str, policy: Policy) -> bool:
+def reaches_schema(schema: str, policy: Policy) -> bool:
+    """Whether ``relations`` opens anything in ``schema``, as far as its patterns tell."""
     rules = policy.relations
     return any(glob_match(p.schema, schema) for p in rules.allow) and not any(
         p.covers_schema(schema) for p in rules.deny

@@ -181,3 +181,35 @@ def test_detail_is_always_one_short_line_of_json(
     assert rejection.hint
     assert len(rejection.message) < 2000
     assert ("Do not retry" in rejection.hint) or allowed
+
+
+@pytest.mark.parametrize(
+    ("sql", "hidden"),
+    [
+        ('TABLE U&"api\\005fkeys"', "api_keys"),
+        ("TABLE U&\"api!005fkeys\" UESCAPE '!'", "api_keys"),
+        ('SELECT pan FROM U&"b\\0069lling".cards', "billing"),
+        ('SELECT pan FROM U&"billin\\0067".U&"c\\0061rds"', "cards"),
+        ("SELECT E'api\\x5fkeys'::regclass", "api_keys"),
+        ('SELECT U&"sal\\0061ry" FROM employees', "salary"),
+        ('SELECT e.U&"sal\\0061ry" FROM employees e', "salary"),
+        ('SELECT id FROM employees WHERE U&"sal\\0061ry" > 5', "salary"),
+    ],
+)
+@pytest.mark.parametrize("text", [READER, WRITER])
+def test_a_hidden_name_that_came_in_escapes_is_not_spelt_out(sql: str, hidden: str, text: str) -> None:
+    denied = '{allow: ["public.*"], deny: ["billing.*", public.api_keys], catalogs: filtered}'
+    rejection = rejection_of(sql, text, relations=denied)
+    told = " ".join(filter(None, (rejection.message, rejection.hint, rejection.detail)))
+    named = {rejection.schema, rejection.table, rejection.column}
+    assert rejection.routine in ("relation-not-allowed", "column-not-allowed")
+    assert "(hidden)" in rejection.message
+    assert hidden not in told
+    assert hidden not in named
+    assert rejection.position is not None
+
+
+def test_a_hidden_name_written_in_clear_is_told_as_ever() -> None:
+    rejection = rejection_of("SELECT Salary FROM employees")
+    assert rejection.message.startswith("Column salary of public.employees is hidden")
+    assert (rejection.table, rejection.column) == ("employees", "salary")
