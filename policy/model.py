@@ -55,6 +55,7 @@ WRITES = frozenset(
         StatementClass.DELETE,
         StatementClass.MERGE,
         StatementClass.COPY_IN,
+        StatementClass.DO,
         StatementClass.LOCK,
         StatementClass.DDL,
         StatementClass.ROLE,
@@ -63,7 +64,7 @@ WRITES = frozenset(
     }
 )
 """Classes that a ``read_only`` policy never lets through, whatever its rows say; but of LOCK, what reading
-takes as well (``Facts.locks_as_reading``)."""
+takes as well (``Facts.locks_as_reading``). A DO block may end its transaction and begin one that writes."""
 
 
 class Mode(StrEnum):

@@ -22,7 +22,9 @@ from policy.model import Access, Catalogs, Policy, Violation, glob_match
 NAME = "setting-not-allowed"
 READ_ONLY_NAME = "access-read-only"
 
-READ_ONLY_SETTINGS = frozenset({"default_transaction_read_only", "transaction_read_only"})
+_OF_THE_TRANSACTION = "transaction_read_only"
+"""Up to PostgreSQL 15 its default is off, whatever the session's is; later ones refuse to reset it."""
+READ_ONLY_SETTINGS = frozenset({"default_transaction_read_only", _OF_THE_TRANSACTION})
 _TRUE = frozenset({"on", "true", "yes", "1", "t", "tr", "tru", "y", "ye"})
 """What PostgreSQL reads as true (parse_bool_with_len in bool.c), lower case."""
 
@@ -135,7 +137,8 @@ def judge_read_only(ref: SettingRef, policy: Policy) -> Violation | None:
     """Refuse what would leave read-only under a read-only policy; None for every other setting."""
     if ref.name not in READ_ONLY_SETTINGS or policy.access is not Access.READ_ONLY:
         return None
-    if ref.values is None and ref.how in (SettingHow.SET, SettingHow.RESET):
+    to_default = ref.values is None and ref.how in (SettingHow.SET, SettingHow.RESET)
+    if to_default and ref.name != _OF_THE_TRANSACTION:
         # To the session's default, which the startup packet has set to on.
         return None
     if ref.values is not None and _is_true(ref.values, policy) is None:

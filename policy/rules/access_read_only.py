@@ -2,9 +2,9 @@
 
 What it refuses
     Under ``access: read_only``: every class that writes or locks, whatever ``statements:`` says (but for LOCK
-    in ACCESS SHARE mode, in which SELECT itself locks); READ WRITE in BEGIN, START TRANSACTION, SET
-    TRANSACTION and SET SESSION CHARACTERISTICS; ``transaction_read_only`` and
-    ``default_transaction_read_only`` set to anything but ``on``.
+    in ACCESS SHARE mode, in which SELECT itself locks), and DO, whose block may; READ WRITE in BEGIN, START
+    TRANSACTION, SET TRANSACTION and SET SESSION CHARACTERISTICS; ``transaction_read_only`` and
+    ``default_transaction_read_only`` set to anything but ``on``, and the former reset.
 Why
     The backend session of such an agent is pinned read-only; nothing may take the pin out.
 Refused
