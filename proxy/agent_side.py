@@ -15,7 +15,7 @@ from policy.terms import Parameter
 from proxy.answers import Owed
 from proxy.conversation import DROP, Conversation, Ending, Held
 from proxy.effects import AuditEntry, Consult
-from proxy.exchange import Exchange
+from proxy.exchange import Exchange, failure
 from proxy.in_force import InForce, wait_for
 from proxy.limits import Meter
 from proxy.phase import LEGAL, Action, Phase
@@ -263,7 +263,7 @@ class AgentSide:
     def _has_to_fail(self, kind: Owed, of: bytes, name: bytes) -> bytes:
         """What the message at hand names was made by nothing we saw. That the server has no such thing is
         not left to our book-keeping: it is closed first. The server then says so in its own words."""
-        self._c.replies.owe(Reply(Owed.CLOSE, exchange=Exchange(lambda _: DROP)))
+        self._c.replies.owe(Reply(Owed.CLOSE, exchange=Exchange(failure)))
         self._c.replies.owe(Reply(kind, must_fail=True))
         return wire.close_message(of, name) + self.this_frame()
 

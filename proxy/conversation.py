@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policy.catalog_names import CatalogNames
 from policy.decision import Reject
@@ -31,6 +31,10 @@ from proxy.waiting import Doubt, NotYetError, Unanswered
 from proxy.wire import backend as wire
 from proxy.wire.frames import BackendFrames, FrontendFrames
 
+if TYPE_CHECKING:
+    from proxy.writes import HeldWrite
+
+_NOTHING: Final = b"/* pgturnstile */"
 _BACKLOG: Final = 64 * 1024
 """Bytes of the agent that may wait behind a held message; more are left unread."""
 _MOST_OWED: Final = 16_384
@@ -275,19 +279,36 @@ class Conversation:
         self.record_dropped((reply,))
         return False
 
-    def end_query(self, reply: Reply, *before: tuple[Owed, bytes]) -> None:
+    def end_query(self, *before: tuple[Owed, bytes], write: HeldWrite | None = None) -> None:
         """End a Query that was carried out, or asked about, by other messages: what the agent sent behind it
-        may follow. ``reply`` is what the ReadyForQuery answers; the agent sees nothing of what stands
-        ``before`` it, messages with what each is owed."""
-        unheard = Exchange(lambda _: DROP)
-        for kind, _ in before:
-            self.replies.owe(Reply(kind, exchange=unheard))
+        may follow. The agent sees nothing of what stands ``before`` the ReadyForQuery, messages with what
+        each is owed, unless one fails under a ``write`` that would be told as done.
+        """
+        unheard = Exchange(
+            lambda answer: DROP if write is None or answer.error is None else write.not_ended(answer.error)
+        )
+        for owed, _ in before:
+            self.replies.owe(Reply(owed, exchange=unheard))
+        kind, ending = self._ending()
+        reply = Reply(kind)
+        reply.write = write
         self.replies.owe(reply)
         self.names.next_segment()
-        self.pipeline_open = self.unsynced = False
-        self.segment_reads = True
-        messages = b"".join(message for _, message in before) + wire.SYNC
-        self.put_between(messages)
+        if self.unsynced:
+            self.segment_reads = False
+            self.awaited = Unanswered(self.replies.queue, reply)
+        else:
+            self.pipeline_open = False
+        self.put_between(b"".join(message for _, message in before) + ending)
+
+    def _ending(self) -> tuple[Owed, bytes]:
+        """What ends our own messages in the place of a Query, and what it is owed.
+
+        A Sync, but not behind messages of the extended protocol that wait for the agent's own: their
+        transaction PostgreSQL 15 commits with a Query, and 18 keeps open behind it (start_xact_command in
+        postgres.c, of a pipeline). A Query of nothing does as the server does.
+        """
+        return (Owed.QUERY, wire.simple_query(_NOTHING)) if self.unsynced else (Owed.SYNC, wire.SYNC)
 
     def put_between(self, messages: bytes) -> None:
         """Forward messages of ours, behind the agent's CopyData frame where one is half sent."""
@@ -302,8 +323,10 @@ class Conversation:
         A Query drops the unnamed statement (exec_simple_query in postgres.c). What was sent in its place has
         made another, which no Bind of the agent's may find: it was not judged as what the agent prepared.
         """
+        # What failed has ended the transaction of all that stands before it.
+        self.unsynced, self.segment_reads = False, True
         sync = ((Owed.SYNC, wire.SYNC),) if discarding else ()
-        self.end_query(Reply(Owed.SYNC), *sync, (Owed.CLOSE, wire.close_message(b"S", b"")))
+        self.end_query(*sync, (Owed.CLOSE, wire.close_message(b"S", b"")))
 
     def entry(self, ruling: Ruling, protocol: str) -> AuditEntry:
         self.decisions += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from proxy.wire.backend import decode_row
+from proxy.wire.backend import decode_row, frame
 from proxy.wire.frames import HELD_LIMIT, FramingError
 from proxy.wire.frontend import MalformedMessage
 
@@ -44,6 +44,11 @@ def read_number(answer: Answer) -> int:
     if not number.isdigit() or len(number) > _DIGITS:
         raise MalformedMessage("no number in answer to a question for one")
     return int(number)
+
+
+def failure(answer: Answer) -> bytes:
+    """The ErrorResponse of what was asked in the place of a message and is no more than a part of it."""
+    return b"" if answer.error is None else frame(b"E", answer.error)
 
 
 class Exchange:

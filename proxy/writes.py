@@ -168,8 +168,21 @@ class HeldWrite:
         if self._simple:
             self._c.end_failed_query(discarding=True)
 
+    def not_ended(self, body: bytes) -> bytes:
+        """What was to end it has failed, as when it is cancelled at that moment, and all of it is undone."""
+        self.entry.sqlstate = wire.decode_fields(body).get("sqlstate")
+        queue = self._c.replies.queue
+        if not queue:
+            # The server reads past a Query that was to end it.
+            self._c.pipeline_open = self._c.unsynced = False
+            self._c.segment_reads = True
+            self._owe(Owed.SYNC)
+            self._c.put_between(wire.SYNC)
+        queue[0].failed = True
+        return wire.frame(b"E", body)
+
     def ready(self, *, failed: bool) -> bytes:
-        """The Sync of ours is answered: what stands before its ReadyForQuery."""
+        """What ends it is answered: what stands before its ReadyForQuery."""
         self._c.record(self.entry)
         return DROP if failed else self._completion
 
@@ -210,10 +223,8 @@ class HeldWrite:
         if not self._simple:
             self._c.record(self.entry)
             return self._completion
-        sync = Reply(Owed.SYNC)
-        sync.write = self
         closed = ((Owed.CLOSE, wire.close_message(kind, b"")) for kind in (b"S", b"P"))
-        self._c.end_query(sync, *closed)
+        self._c.end_query(*closed, write=self)
         return DROP
 
     def _objection(self) -> bytes:

@@ -47,7 +47,8 @@ CREATE SCHEMA other;
 CREATE TABLE other.things (id int, secret text);
 INSERT INTO other.things VALUES (1, 'CANARY');
 CREATE TABLE other.fine (id int);
-GRANT ALL ON things, big, other.things, other.fine TO shop_app;
+CREATE TABLE fine (id int);
+GRANT ALL ON things, big, fine, other.things, other.fine TO shop_app;
 GRANT USAGE ON SCHEMA other TO shop_app;
 CREATE SCHEMA shut;
 CREATE TABLE shut.things (id int, n int);
@@ -293,3 +294,35 @@ def test_a_refusal_behind_a_query_undoes_what_an_error_would(proxy: RunningProxy
             sql = f"SELECT count(*) FROM other.fine WHERE id = {number}"
             kept.append(proxy.database.execute(sql))
     assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize(
+    ("agent", "between"),
+    [
+        ("bounded", "INSERT INTO fine VALUES ({})"),
+        ("bounded", "UPDATE things SET n = 0 WHERE id = 1 RETURNING id"),
+        ("bounded", "SELECT 1"),
+        ("paths", "SET search_path = public, other"),
+        ("paths", "SELECT set_config('search_path', 'public,other', false)"),
+        ("priced", "INSERT INTO fine VALUES ({})"),
+    ],
+)
+@pytest.mark.parametrize("behind", ["SELECT 1/0", "SELECT 1"], ids=["failing", "passing"])
+def test_a_query_within_a_pipeline_ends_what_it_ends_there(
+    proxy: RunningProxy, agent: str, between: str, behind: str
+) -> None:
+    """Whatever the proxy makes of the Query: on PostgreSQL 18 only the Sync commits what stands before it."""
+    told = []
+    with straight(proxy.database) as server, through(proxy, agent) as client:
+        for number, side in enumerate((server, client)):
+            side.ask(parse(f"INSERT INTO fine VALUES ({number})", "s") + SYNC)
+            side.send(bind("s") + execute() + query(between.format(number)))
+            answer = side.cycles()
+            answer += side.ask(parse("SELECT 7") + bind() + execute() + FLUSH + run(behind) + SYNC)
+            answer += side.ask(execute() + SYNC)
+            answer += side.ask(query("SELECT 1"))
+            kept = proxy.database.execute(f"DELETE FROM fine WHERE id = {number} RETURNING 1")
+            told.append(
+                ([(each.kind, each.body) for each in answer if each.kind != "E"], errors(answer), kept)
+            )
+    assert told[1] == told[0]

@@ -405,6 +405,59 @@ def test_a_commit_that_fails_takes_the_place_of_the_completion() -> None:
     assert entry.sqlstate == "23503"
 
 
+@pytest.mark.parametrize("closed", [0, 1])
+def test_so_does_what_is_cancelled_as_it_ends(closed: int) -> None:
+    """Between its completion, which is withheld, and the commit: what it wrote is undone."""
+    failed = error("57014", "canceling statement due to user request")
+    played = play(
+        [("F", query(WRITE) + query("SELECT 1")), ("B", carried_out(0, 3)), ("B", CLOSED * closed + failed)]
+    )
+    assert played.to_frontend == failed
+    played = play([("F", query(WRITE)), ("B", carried_out(0, 3)), ("B", CLOSED * closed + failed + ready())])
+    assert played.to_frontend == failed + ready()
+    (entry,) = played.records
+    assert (entry.sqlstate, entry.outcome_known) == ("57014", True)
+
+
+EMPTY = message("I")
+NOTHING = query("/* pgturnstile */")
+
+
+@sizes
+def test_behind_an_open_pipeline_a_query_ends_as_the_servers_own_would(size: int) -> None:
+    """By a Query: PostgreSQL 18 keeps the transaction open behind it, where a Sync would commit it."""
+    subject = start()
+    play([("F", run(READ)), ("B", ANSWER + complete("SELECT 0"))], subject=subject)
+    played = play([("F", query(WRITE) + run(READ) + SYNC), ("B", carried_out(0, 3))], size, subject)
+    assert played.to_backend.endswith(FLUSH + close("S") + close("P") + NOTHING)
+    played = play([("B", CLOSED * 2 + EMPTY + ready("T"))], size, subject)
+    # Not committed yet, it is to be undone with what stands behind it: the Sync waits for that result.
+    assert (played.to_frontend, played.to_backend) == (TAG + ready("T"), run(READ) + FLUSH)
+    played = play([("B", ANSWER + complete("SELECT 0")), ("B", ready())], size, subject)
+    assert (played.kinds, played.to_backend) == ("12TCZ", SYNC)
+
+
+@sizes
+def test_what_ends_it_there_may_fail_too(size: int) -> None:
+    """The server then reads past the Query, up to a Sync."""
+    failed = error("57014", "canceling statement due to user request")
+    subject = start()
+    play([("F", run(READ)), ("B", ANSWER + complete("SELECT 0"))], subject=subject)
+    played = play([("F", query(WRITE) + query(READ)), ("B", carried_out(0, 3)), ("B", failed)], size, subject)
+    assert (played.to_frontend, played.to_backend.endswith(NOTHING + SYNC + query(READ))) == (failed, True)
+    played = play([("B", ready())], size, subject)
+    assert played.to_frontend == ready()
+    (entry,) = played.records
+    assert (entry.sqlstate, entry.decision.query.sql) == ("57014", WRITE)
+
+
+@sizes
+def test_a_close_of_ours_that_fails_in_the_place_of_a_bind_fails_that(size: int) -> None:
+    failed = error("57014", "canceling statement due to user request")
+    played = play([("F", bind("nowhere") + execute() + SYNC), ("B", failed + ready())], size)
+    assert played.to_frontend == failed + ready()
+
+
 @pytest.mark.parametrize("asked", [query(WRITE), parse(WRITE) + bind() + execute() + SYNC])
 @pytest.mark.parametrize(
     "answered",
