@@ -45,7 +45,6 @@ from policy.model import Catalogs, Mode, Policy, Violation
 from policy.names import Names, QualifiedName
 from policy.parse import tokens, trees
 from policy.reg_types import CLOSED_TYPES, names_objects
-from policy.resolve_scope import SYSTEM_COLUMNS
 from policy.rules import relation_not_allowed
 from policy.rules.naming import system_relation
 from policy.rules.relation_not_allowed import is_opened_by_name
@@ -213,24 +212,11 @@ class _Rewriter:
                 raise _not_in_from(ref, None)
             self._catalogs[ref.position] = found
         self._left = set(self._catalogs)
-        self._system = self._system_columns()
         self._values = Values(self, self._facts, self._catalogs, self._visibility, snapshot)
+        self._system = self._values.columns.system()
 
     def _references(self) -> Iterator[RelationRef]:
         return (ref for facts in self._facts for ref in facts.relations)
-
-    def _system_columns(self) -> frozenset[str]:
-        """System columns that the statement names: a sub-select has none but those it selects."""
-        columns = [ref for facts in self._facts for ref in facts.columns]
-        wanted = frozenset(ref.name for ref in columns if ref.name in SYSTEM_COLUMNS and ref.name is not None)
-        if wanted and any(ref.name is None for ref in columns) and self._catalogs:
-            raise Refusal(
-                relation_not_allowed.NAME,
-                f"The system column {min(wanted)} of a catalog cannot be read beside *",
-                "Name the columns you need instead of *.",
-                next(ref.position for ref in columns if ref.name in SYSTEM_COLUMNS),
-            )
-        return wanted
 
     def rewritten(self) -> Rewritten | None:
         if not self._trees or not self.edits.tokens:
@@ -304,7 +290,7 @@ class _Rewriter:
             case "RangeTableSample":
                 return {kind: self._sample(fields)}
             case "RangeFunction":
-                return {kind: self._values.of_range(fields)}
+                return self._values.of_range(fields)
             case "SelectStmt":
                 return {kind: self.select(fields)}
             case _:
@@ -374,16 +360,17 @@ class _Rewriter:
                 position,
             )
         columns = relation.columns if relation is not None else ()
-        system = self._system_of(name)
+        system = self._system_of(name, position)
         numbers = self._values.columns.numbers
         return (
             select(name, columns, self._visibility, system, numbers),
             select(name, columns, None, system, numbers),
         )
 
-    def _system_of(self, name: QualifiedName) -> frozenset[str]:
+    def _system_of(self, name: QualifiedName, position: int) -> frozenset[str]:
         """The system columns wanted of it: a view has none."""
-        return self._system if name.schema == PG_CATALOG and name.name not in VIEWS else frozenset()
+        is_table = name.schema == PG_CATALOG and name.name not in VIEWS
+        return self._system.get(position, frozenset()) if is_table else frozenset()
 
     def _sample(self, fields: Mapping[str, Any]) -> Node:
         if self._is_catalog(fields.get("relation")):

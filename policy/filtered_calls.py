@@ -13,9 +13,11 @@ from policy.expressions import PLACES
 from policy.filtered_columns import CatalogColumns
 from policy.filtered_pieces import FUNCTIONS_RULE, TEXT, Fields, Node, Wanted, cast_to, own_name, own_type
 from policy.name_givers import (
+    ADDRESSES,
     ARGUMENT_TYPES,
     BY_TEXT,
     COMMENTS,
+    DESCRIBING,
     EXPRESSIONS,
     GIVERS,
     LOOK_UP_FUNCTIONS,
@@ -30,13 +32,20 @@ from policy.text_edits import Edits, Refusal
 from policy.visibility import Visibility
 
 ANCESTORS: Final = "pg_partition_ancestors"
+_ROOT: Final = "pg_partition_root"
+TREE: Final = "pg_partition_tree"
 _DESCRIPTION: Final = "obj_description"
 _TYPE_OF: Final = "pg_typeof"
 _VECTOR: Final = "oidvectortypes"
 SPECIAL: Final = (
-    frozenset(GIVERS) | frozenset(REFUSED) | frozenset(LOOK_UP_FUNCTIONS) | {_DESCRIPTION, _TYPE_OF, _VECTOR}
+    frozenset(GIVERS)
+    | frozenset(REFUSED)
+    | frozenset(LOOK_UP_FUNCTIONS)
+    | DESCRIBING
+    | {_DESCRIPTION, _ROOT, _TYPE_OF, _VECTOR}
 )
 """Functions of pg_catalog that are looked at here."""
+_NAMING: Final = frozenset(REFUSED) | DESCRIBING
 _SHOWN_COLUMNS: Final = frozenset({("pg_attribute", "attname"), ("pg_attribute", "attnum")})
 """A column that is read from here is shown, so that it may be told of."""
 
@@ -71,6 +80,7 @@ class Expressions(Protocol):
         tail: str,
         *,
         priced: str | None = None,
+        priced_behind: str | None = None,
         function: bool = False,
     ) -> Node: ...
 
@@ -85,6 +95,8 @@ class Calls:
         self._own_ways: Mapping[tuple[str, int], Callable[[Fields, Wanted], Node]] = {
             (ANCESTORS, 1): self._ancestors,
             (_DESCRIPTION, 1): self._any_description,
+            (_ROOT, 1): self._root,
+            **{(name, 3): self._describing for name in DESCRIBING},
             (_TYPE_OF, 1): self._type_of,
             (_VECTOR, 1): self._vector,
         }
@@ -185,6 +197,67 @@ class Calls:
             fields["args"][0], spans[0], outer, (first + before, behind + last), tail, function=True
         )
 
+    def _root(self, fields: Fields, wanted: Wanted) -> Node:
+        """A function whose result is of regclass, and names the uppermost table above a partition."""
+        spans, end = self._arguments(fields)
+        before, behind = look_up(Thing.CLASS, self._visibility, "")
+        shown = f"CASE WHEN r.o IN ({self._visibility.classes()}) THEN r.o END"
+        # Within FROM, where no name of ours can be taken for the agent's.
+        first = f"(SELECT {{}} AS {_ROOT} FROM (SELECT pg_catalog.{_ROOT}("
+        return self._values.put(
+            fields["args"][0],
+            spans[0],
+            (fields["location"], end),
+            (first.format(shown) + before, behind + ")::pg_catalog.oid AS o OFFSET 0) AS r)"),
+            cast_to("regclass", wanted),
+            priced=first.format("r.o") + look_up(Thing.CLASS, None, "")[0],
+        )
+
+    def _describing(self, fields: Fields, _wanted: Wanted) -> Node:
+        """What names the object of an address: of one that a filtered catalog shows, or the whole of it."""
+        read = [self._values.columns.direct(arg) for arg in fields["args"]]
+        rows = {found.row for found in read if found is not None}
+        columns = [None if found is None else found.of for found in read]
+        if len(rows) == 1 and any(
+            columns[:2] == [(catalog, of), (catalog, object_)]
+            and (columns[2] == (catalog, number) or fields["args"][2].get("A_Const", {}).get("ival") == {})
+            for catalog, of, object_, number in ADDRESSES
+        ):
+            return {"FuncCall": self._walked(fields)}
+        name = str(own_name(fields["funcname"]))
+        raise self._refused(fields, name, "Give it an address as one row of pg_catalog.pg_depend holds it.")
+
+    def tree_in_range(self, fields: Fields, tail: str) -> Node:
+        """pg_partition_tree in FROM, as a sub-select: the tables of it that are shown, as numbers."""
+        spans, end = self._arguments(fields)
+        is_plain = fields.keys() <= {"funcname", "args", "funcformat", "location"}
+        if len(spans) != 1 or not is_plain or "NamedArgExpr" in fields["args"][0]:
+            raise self._refused(fields, TREE, "Give it one argument, by place.")
+        shown = self._visibility.classes()
+        before, behind = look_up(Thing.CLASS, self._visibility, "")
+        above = "a.parentrelid::pg_catalog.oid"
+        first = (
+            f"(SELECT a.relid::pg_catalog.oid AS relid, {{}} AS parentrelid, a.isleaf, a.level "
+            f"FROM pg_catalog.{TREE}("
+        )
+        last = ") AS a{})"
+        at = fields["location"]
+        if self._edits.keyword_before(at, b"lateral") is None:
+            self._edits.replace(at, at, "LATERAL ")
+        (arg,) = fields["args"]
+        return self._values.put(
+            arg,
+            spans[0],
+            (at, end),
+            (
+                first.format(f"CASE WHEN {above} IN ({shown}) THEN {above} END") + before,
+                behind + last.format(f" WHERE a.relid::pg_catalog.oid IN ({shown})"),
+            ),
+            tail,
+            priced=first.format(above) + look_up(Thing.CLASS, None, "")[0],
+            priced_behind=behind + last.format(""),
+        )
+
     def _type_of(self, fields: Fields, wanted: Wanted) -> Node:
         call = {"FuncCall": self._walked(fields)}
         if wanted is not Wanted.TEXT:
@@ -219,7 +292,7 @@ class Calls:
         message = f"Function pg_catalog.{name} is not allowed unless catalogs are open"
         return Refusal(
             FUNCTIONS_RULE,
-            f"{message}: it could name any object" if name in REFUSED else message,
+            f"{message}: it could name any object" if name in _NAMING else message,
             hint,
             self._edits.position_of(fields),
             f"pg_catalog.{name}",

@@ -16,7 +16,9 @@ from policy.catalog import Catalog
 from policy.facts import ColumnRef, Facts, OperandKind, Source, SourceKind
 from policy.name_givers import KEYS, LOOK_UP_FUNCTIONS, REG_COLUMNS, TYPES
 from policy.names import QualifiedName
-from policy.text_edits import Edits
+from policy.resolve_scope import SYSTEM_COLUMNS
+from policy.rules import relation_not_allowed
+from policy.text_edits import Edits, Refusal
 
 Node = Any
 
@@ -54,6 +56,7 @@ class CatalogColumns:
         edits: Edits,
         snapshot: Catalog | None,
     ) -> None:
+        self._facts = facts
         self._catalogs = catalogs
         self._edits = edits
         self._snapshot = snapshot
@@ -68,6 +71,28 @@ class CatalogColumns:
         )
         """The names among ``REG_COLUMNS`` that the text holds: such columns are read as numbers, and become
         names where they are named."""
+
+    def system(self) -> Mapping[int, frozenset[str]]:
+        """The place of a catalog in FROM -> the system columns that may be read of it: a sub-select has none
+        but those it selects. Raises Refusal where it would show them unasked: by a star, or its whole row."""
+        wanted: dict[int, frozenset[str]] = {}
+        for facts in self._facts:
+            named = [ref for ref in facts.columns if ref.name in SYSTEM_COLUMNS]
+            for query, scope in enumerate(facts.queries if named else ()):
+                for source in scope.sources:
+                    if self._catalog(source, facts) is None or source.relation is None:
+                        continue
+                    read = [ref for ref in named if not ref.qualifier or ref.qualifier[-1] == source.name]
+                    if read and _shows_every_column(source, query, facts):
+                        raise Refusal(
+                            relation_not_allowed.NAME,
+                            f"The system column {read[0].name} of a catalog cannot be read beside *",
+                            "Name the columns you need instead of *.",
+                            read[0].position,
+                        )
+                    place = facts.relations[source.relation].position or 0
+                    wanted[place] = frozenset(str(ref.name) for ref in read)
+        return wanted
 
     def dependent(self) -> Mapping[int, tuple[tuple[str, str], ...]]:
         """The place of a column that a query groups by -> what it must group by beside it, each as a source
@@ -176,6 +201,22 @@ class CatalogColumns:
         """Whether the catalog is known to have the column."""
         relation = None if self._snapshot is None else self._snapshot.relation(PG_CATALOG, catalog)
         return relation is not None and relation.column(column) is not None
+
+
+def _shows_every_column(source: Source, query: int, facts: Facts) -> bool:
+    """Whether some star or whole row may hold all that ``source`` of ``query`` has, or a join all that it has
+    in common."""
+    joins = [join for join in facts.joins if join.query == query]
+    if any(join.natural for join in joins):
+        return True
+    # What joins are called by is nobody's own name.
+    names = {source.name, *(join.alias for join in joins)}
+    return any(
+        (ref.qualifier[-1] in names if ref.qualifier else ref.query in (query, None))
+        if ref.name is None
+        else not ref.qualifier and ref.name in names
+        for ref in facts.columns
+    )
 
 
 def _written_type(source: Source, name: str, facts: Facts) -> str | None:

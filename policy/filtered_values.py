@@ -17,7 +17,7 @@ from policy.catalog import Catalog
 from policy.column_names import SURE, column_name
 from policy.expressions import PLACES
 from policy.facts import Facts
-from policy.filtered_calls import ANCESTORS, Calls
+from policy.filtered_calls import ANCESTORS, TREE, Calls
 from policy.filtered_columns import CatalogColumns
 from policy.filtered_pieces import (
     FUNCTIONS_RULE,
@@ -89,13 +89,14 @@ class Values:
         self.columns: Final = CatalogColumns(facts, catalogs, self._edits, snapshot)
         self._dependent = self.columns.dependent()
         self.in_range = self.range_names_columns = False
+        self._calls = Calls(self, self._edits, visibility)
         self._handlers: Mapping[str, Callable[[Fields, Wanted, str], Node]] = {
             "A_ArrayExpr": self._array,
             "A_Expr": self._operation,
             "CaseExpr": self._case,
             "CoalesceExpr": self._common("CoalesceExpr"),
             "ColumnRef": self._column,
-            "FuncCall": Calls(self, self._edits, visibility).of,
+            "FuncCall": self._calls.of,
             "MinMaxExpr": self._common("MinMaxExpr"),
             "SubLink": self._sub_select,
             "TypeCast": self._cast,
@@ -179,19 +180,35 @@ class Values:
 
     def of_range(self, fields: Fields) -> Node:
         """A function in FROM."""
+        items = fields["functions"][0].get("List", {}).get("items", [{}])
+        call = items[0].get("FuncCall")
+        named = None if call is None else own_name(call["funcname"])
+        if named == TREE and fields.keys() <= {"functions", "alias", "lateral"} and not any(items[1:]):
+            return self._tree(fields, call)
         before = self.in_range, self.range_names_columns
         bare = "alias" not in fields and not fields.get("ordinality")
         self.in_range = True
         self.range_names_columns = bare or bool(fields.get("alias", {}).get("colnames"))
         told = {key: self._host.walk(value) for key, value in fields.items() if key not in PLACES}
         self.in_range, self.range_names_columns = before
-        call = fields["functions"][0].get("List", {}).get("items", [{}])[0].get("FuncCall")
-        if bare and call is not None and own_name(call["funcname"]) == ANCESTORS:
+        if bare and named == ANCESTORS:
             # What takes its place has neither its name nor its column's.
             _, end = self._edits.arguments(call["location"])
             self._edits.replace(end, end, f" AS {ANCESTORS}(relid)")
             told["alias"] = {"aliasname": ANCESTORS, "colnames": [{"String": {"sval": "relid"}}]}
-        return told
+        return {"RangeFunction": told}
+
+    def _tree(self, fields: Fields, call: Fields) -> Node:
+        """pg_partition_tree alone in FROM: a sub-select of the same columns, called as it is."""
+        alias = fields.get("alias")
+        query = self._calls.tree_in_range(call, "" if alias is not None else f" AS {TREE}")
+        return {
+            "RangeSubselect": {
+                "lateral": True,
+                "subquery": query["SubLink"]["subselect"],
+                "alias": {"aliasname": TREE} if alias is None else self._host.walk(alias),
+            }
+        }
 
     def _operation(self, fields: Fields, wanted: Wanted, _label: str) -> Node:
         kind, symbol = fields["kind"], fields["name"][-1].get("String", {}).get("sval")
@@ -457,10 +474,11 @@ class Values:
         tail: str,
         *,
         priced: str | None = None,
+        priced_behind: str | None = None,
         function: bool = False,
     ) -> Node:
         """Put ``round_it`` round ``node``, and ``tail`` behind; a ``function`` is a call of one. ``priced``
-        is what is priced for the first part of it, None that itself."""
+        is what is priced for the first part of it, ``priced_behind`` for the last, None that itself."""
         before, behind = round_it
         if not is_value(before, behind):
             raise ValueError("a look-up is no value")
@@ -471,7 +489,8 @@ class Values:
             value = self._column(node["ColumnRef"], Wanted.NUMBER, "", is_looked_up=True)
         else:
             value = self.value(node, Wanted.NUMBER)
-        self._edits.replace(inner[1], outer[1], behind + tail, last + tail)
+        told = None if priced_behind is None else priced_behind + tail
+        self._edits.replace(inner[1], outer[1], behind + tail, last + tail, told)
         return filled(first, last + tail, value)
 
 

@@ -278,15 +278,12 @@ REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         **dict.fromkeys(
             (
                 "pg_basetype",
-                "pg_describe_object",
                 "pg_filenode_relation",
                 "pg_get_acl",
                 "pg_get_catalog_foreign_keys",
                 "pg_get_object_address",
                 "pg_get_publication_tables",
                 "pg_get_replica_identity_index",
-                "pg_identify_object",
-                "pg_identify_object_as_address",
                 "pg_input_error_info",
                 "pg_input_is_valid",
                 "regclassin",
@@ -306,11 +303,22 @@ REFUSED: Final[Mapping[str, str]] = MappingProxyType(
             ),
             "Read pg_catalog or information_schema instead.",
         ),
-        "pg_partition_root": "Read pg_catalog.pg_inherits instead.",
-        "pg_partition_tree": "Read pg_catalog.pg_inherits instead.",
+        "pg_partition_tree": "Read it in FROM.",
     }
 )
 """Functions that name any object and that no look-up stands before -> what to do instead."""
+
+DESCRIBING: Final = frozenset({"pg_describe_object", "pg_identify_object", "pg_identify_object_as_address"})
+"""Functions that name the object of an address: its catalog, its OID and the number of a column."""
+
+ADDRESSES: Final = frozenset(
+    {
+        ("pg_depend", "classid", "objid", "objsubid"),
+        ("pg_depend", "refclassid", "refobjid", "refobjsubid"),
+        ("pg_description", "classoid", "objoid", "objsubid"),
+    }
+)
+"""Filtered catalog, and its columns that are an address: of a row that is shown, the object is too."""
 
 TRUSTED: Final[Mapping[tuple[str, str], frozenset[Thing]]] = MappingProxyType(
     {

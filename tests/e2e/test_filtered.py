@@ -42,8 +42,8 @@ COMMANDS = (  # noqa: SIM905  # as psql's own -c takes them, one beside the othe
     r"\d;\dt;\dv;\dm;\di;\ds;\dE;\d clients;\d bills;\d staff;\d rich;\d reporting.days;"
     r"\d reporting.days_2024;"
     r"\d+ clients;\d+ bills;\d+ staff;\d+ rich;\d+ reporting.days;\d bills_client;\d clients_id_seq;\dn;\dn+;"
-    r"\df;\df reporting.*;\dT;\dT+ mood;\da;\dA+;\dAo;\dAp;\dc;\dC;\dd;\ddp;\dD;\do;\dp;\dP;\dRp;\dx;\dX;\dy;"
-    r"\du;\d zzkeys;\d zz*;\d *keys;\sv rich"
+    r"\df;\df reporting.*;\dT;\dT+ mood;\da;\dA+;\dAo;\dAp;\dc;\dC;\dd;\ddp;\dD;\do;\dp;\dP;\dP+;\dPtn+;"
+    r"\dRp;\dx;\dx+;\dX;\dy;\du;\d zzkeys;\d zz*;\d *keys;\sv rich"
 ).split(";")
 OFTEN = [r"\d", r"\d clients", r"\d staff", r"\d reporting.days", r"\dv", r"\dn", r"\d zzkeys"]
 
@@ -300,6 +300,24 @@ LOOK_UPS = (
     "SELECT attname FROM pg_attribute WHERE attnum > 0 AND attrelid = ANY (ARRAY['staff'::regclass]::oid[])",
     "SELECT relname FROM pg_class WHERE oid = COALESCE(NULL::regclass, to_regclass('staff'))::oid",
     "SELECT relname FROM pg_class WHERE oid = (CASE WHEN true THEN 'staff'::regclass ELSE 'bills' END)::oid",
+    # The parts of a table, and what stands above one.
+    "SELECT relid::regclass, parentrelid::regclass, isleaf, level FROM pg_partition_tree('reporting.days')"
+    " ORDER BY level, relid::regclass::text",
+    "SELECT c.relname, t.*, (SELECT sum(pg_table_size(p.r)) FROM pg_partition_tree(c.oid) AS p(r, of))"
+    " FROM pg_class c, LATERAL (SELECT count(*) FROM pg_catalog.pg_partition_tree(c.oid)) t"
+    " WHERE c.relnamespace = 'reporting'::regnamespace ORDER BY 1",
+    "SELECT relname, pg_partition_root(oid), pg_partition_root(c.oid) = 'reporting.days'::regclass"
+    " FROM pg_class c WHERE relkind IN ('r', 'p') AND relnamespace = 'reporting'::regnamespace ORDER BY 1",
+    # What hangs on a table, by what it is called.
+    "SELECT pg_describe_object(classid, objid, objsubid) FROM pg_depend WHERE refobjid = 'bills'::regclass"
+    " AND classid <> 'pg_type'::regclass AND pg_describe_object(classid, objid, 0) !~ 'toast' ORDER BY 1",
+    "SELECT type, identity FROM pg_depend d, pg_identify_object(d.classid, d.objid, d.objsubid)"
+    " WHERE d.refobjid = 'staff'::regclass AND type <> 'toast table' ORDER BY 1, 2",
+    "SELECT pg_describe_object(classoid, objoid, objsubid), description FROM pg_description"
+    " WHERE classoid = 'pg_class'::regclass AND objoid = 'clients'::regclass ORDER BY 1",
+    # A system column of the one beside every column of the other.
+    "SELECT a.*, c.xmin IS NULL FROM pg_am a, pg_class c WHERE c.relname = 'clients' ORDER BY 1",
+    "SELECT c.*, b.xmin IS NULL FROM bills b, clients c WHERE EXISTS (SELECT FROM pg_class) ORDER BY 1",
 )
 
 
@@ -319,13 +337,38 @@ def _numbers(proxy: RunningProxy) -> dict[str, int]:
         " (SELECT oid::int FROM pg_constraint"
         " WHERE conname = 'zztoken_long' AND conrelid = 'zzkeys'::regclass),"
         " (SELECT oid::int FROM pg_trigger WHERE tgname = 'zztrigger_of'), 'staff'::regclass::oid::int,"
-        " (SELECT attnum FROM pg_attribute WHERE attname = 'zzpay' AND attrelid = 'staff'::regclass)::int"
+        " (SELECT attnum FROM pg_attribute WHERE attname = 'zzpay' AND attrelid = 'staff'::regclass)::int,"
+        " 'zzvault.zzdays'::regclass::oid::int"
     )
-    names = ("t", "index", "view", "function", "type", "schema", "constraint", "trigger", "staff", "pay")
+    names = (
+        "t",
+        "index",
+        "view",
+        "function",
+        "type",
+        "schema",
+        "constraint",
+        "trigger",
+        "staff",
+        "pay",
+        "part",
+    )
     return dict(zip(names, row, strict=True))
 
 
 PROBES = (
+    "SELECT relid::regclass, parentrelid FROM pg_partition_tree('reporting.days')",
+    "SELECT relid, parentrelid::regclass FROM pg_partition_tree({part})",
+    "SELECT pg_partition_root({part})",
+    "SELECT pg_describe_object(classid, objid, objsubid) FROM pg_depend",
+    "SELECT pg_describe_object(refclassid, refobjid, 0), pg_describe_object(classid, objid, 0)"
+    " FROM pg_depend",
+    "SELECT pg_identify_object(refclassid, refobjid, refobjsubid) FROM pg_depend",
+    "SELECT pg_identify_object_as_address(d.classid, d.objid, d.objsubid) FROM pg_depend d",
+    "SELECT pg_describe_object(classoid, objoid, objsubid) FROM pg_description",
+    "SELECT pg_describe_object(classid, objid, {pay}) FROM pg_depend WHERE objid = {staff}",
+    "SELECT pg_describe_object(classid, {t}, 0) FROM pg_depend",
+    "SELECT pg_describe_object(classid, objid, 0) FROM pg_depend d(classid, x, y, objid)",
     "SELECT {t}::regclass",
     "SELECT ({t})::oid::regclass::text",
     "SELECT CAST({t} AS regclass)",
