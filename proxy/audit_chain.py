@@ -65,13 +65,16 @@ class Verdict:
     """What following the chain through some files has shown.
 
     ``heads`` are the digests of each run's last line. ``since`` tells of runs that begin before the first
-    file: what came before was not given. ``missing`` are heads that were looked for and not met.
+    file: what came before was not given. ``anew`` are files that nothing links to those before them: whoever
+    wrote their first line had just begun, and found the name free. ``missing`` are heads that were looked for
+    and not met.
     """
 
     lines: int = 0
     breaks: list[Break] = field(default_factory=list)
     heads: dict[str, str] = field(default_factory=dict)
     since: list[str] = field(default_factory=list)
+    anew: list[Path] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
     @property
@@ -88,7 +91,9 @@ def verify(paths: Iterable[Path], expected: Iterable[str] = ()) -> Verdict:
     for nth, path in enumerate(paths):
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                for reason in following.line(line, first_file=nth == 0):
+                if nth and number == 1 and _begins_anew(line):
+                    following.verdict.anew.append(path)
+                for reason in following.line(line, first_file=nth == 0, first_line=number == 1):
                     following.verdict.breaks.append(Break(path, number, reason))
     following.verdict.missing = sorted(following.expected)
     return following.verdict
@@ -104,7 +109,7 @@ class _Following:
         self._seen: set[str] = set()
         self._order: deque[str] = deque()
 
-    def line(self, line: bytes, *, first_file: bool) -> Iterator[str]:
+    def line(self, line: bytes, *, first_file: bool, first_line: bool) -> Iterator[str]:
         """What is wrong with the next line."""
         self.verdict.lines += 1
         own = digest(line.removesuffix(b"\n"))
@@ -114,12 +119,14 @@ class _Following:
         else:
             run, number = link[1].decode(), int(link[2])
             before = None if link[3] == b"null" else link[3][1:-1].decode()
-            yield from self._linked(run, number, before, first_file=first_file)
+            yield from self._linked(run, number, before, first_file=first_file, first_line=first_line)
             if number > self._numbers.get(run, 0):
                 self._numbers[run], self.verdict.heads[run] = number, own
         self._remember(own)
 
-    def _linked(self, run: str, number: int, before: str | None, *, first_file: bool) -> Iterator[str]:
+    def _linked(
+        self, run: str, number: int, before: str | None, *, first_file: bool, first_line: bool
+    ) -> Iterator[str]:
         last = self._numbers.get(run)
         if last is not None:
             if number <= last:
@@ -133,7 +140,7 @@ class _Following:
                 yield f"lines 1 to {number - 1} of run {run} are missing"
             else:
                 self.verdict.since.append(f"{run}-{number}")
-        elif before is None and self.verdict.lines > 1:
+        elif before is None and not first_line:
             yield "it claims to be the first of all"
         elif before is not None and before not in self._seen:
             if self.verdict.lines > 1:
@@ -147,6 +154,11 @@ class _Following:
         self._order.append(own)
         if len(self._order) > _REMEMBERED:
             self._seen.discard(self._order.popleft())
+
+
+def _begins_anew(line: bytes) -> bool:
+    link = _LINK.search(line.removesuffix(b"\n"))
+    return link is not None and (link[2], link[3]) == (b"1", b"null")
 
 
 def _what_it_is(line: bytes) -> str:

@@ -101,6 +101,7 @@ def _verdict_as_json(verdict: Verdict) -> dict[str, Any]:
         "lines": verdict.lines,
         "breaks": [{"file": str(b.path), "line": b.number, "reason": b.reason} for b in verdict.breaks],
         "continues": verdict.since,
+        "anew": [str(path) for path in verdict.anew],
         "missing_heads": verdict.missing,
         "heads": verdict.heads,
     }
@@ -113,6 +114,8 @@ def _print_verdict(verdict: Verdict) -> None:
         print(f"head {head} is nowhere: lines are missing at the end, or were written anew")
     for first in verdict.since:
         print(f"note: line {first} is the first of its run here; what came before was not given")
+    for path in verdict.anew:
+        print(f"note: nothing links {path} to what was before it: the proxy began there when it was started")
     word = "holds" if verdict.holds else "is broken"
     print(f"{verdict.lines:,} lines: the chain {word}")
     for run, head in verdict.heads.items():

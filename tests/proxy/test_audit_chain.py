@@ -142,6 +142,17 @@ def test_runs_follow_each_other_and_may_overlap(tmp_path: Path) -> None:
     assert places(verified(tmp_path, before, interleaved[:2] + interleaved[3:])) == [("audit.1", 4)]
 
 
+def test_a_writer_that_finds_the_name_free_begins_anew(tmp_path: Path) -> None:
+    """As after a rotation while no proxy ran, or by a worker that began just then: told, and no break. Behind
+    another line it is one."""
+    before, after = chained(3), chained(2)
+    verdict = verified(tmp_path, before, after)
+    assert (verdict.holds, [path.name for path in verdict.anew]) == (True, ["audit.1"])
+    assert verified(tmp_path, before, chained(3, Links("ab" * 32))).anew == []
+    assert places(verified(tmp_path, before, [after[1], after[0]])) == [("audit.1", 1), ("audit.1", 2)]
+    assert places(verified(tmp_path, [*before, *after])) == [("audit.0", 4)]
+
+
 def test_a_run_that_continues_from_nothing_known_shows(tmp_path: Path) -> None:
     first = Links()
     before = chained(3, first)
@@ -191,6 +202,10 @@ def test_the_command_tells_where(tmp_path: Path, capsys: pytest.CaptureFixture[s
     head = hashlib.sha256(lines[-1].rstrip(b"\n")).hexdigest()
     assert run(path, "--head", head) == Exit.DONE
     assert f": {head}\n" in capsys.readouterr().out
+    newer = tmp_path / "newer.jsonl"
+    newer.write_bytes(b"".join(chained(1)))
+    assert run(path, newer) == Exit.DONE
+    assert f"note: nothing links {newer} to what was before it" in capsys.readouterr().out
     path.write_bytes(b"".join(lines[:1] + lines[2:]))
     assert run(path) == Exit.REJECTED
     assert capsys.readouterr().out.startswith(f"{path}:2: lines 2 to 2 of run ")

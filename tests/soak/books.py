@@ -44,7 +44,7 @@ def balance(ground: Ground, agents: Iterable[Agent]) -> Verdict:
     by_tag: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     others = 0
     for line in lines:
-        tag = _tag(line["statement"])
+        tag = tag_of(line["statement"])
         if tag is None:
             others += 1
         else:
@@ -72,7 +72,7 @@ def balance(ground: Ground, agents: Iterable[Agent]) -> Verdict:
     return Verdict(table, faults)
 
 
-def _tag(statement: str) -> str | None:
+def tag_of(statement: str) -> str | None:
     """The mark at the end of a statement; drivers may put their own in front."""
     _, found, rest = statement.rpartition("/* soak-")
     return "soak-" + rest.removesuffix(" */") if found else None

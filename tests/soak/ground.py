@@ -20,7 +20,7 @@ from tests.support.postgres import Database, run_server
 from tests.support.proxy import RunningProxy, free_port, run_proxy
 
 AGENT: Final = "soaked"
-_POLICY: Final = """
+POLICY: Final = """
 version: 1
 name: soaked-{turn}
 mode: enforce
@@ -31,7 +31,7 @@ functions: {{allow: [builtin-safe, pg_catalog.pg_sleep]}}
 limits: {{statement_timeout: 20s, affected_rows: 50, result_rows: 100000}}
 cost: {{max_total_cost: 1000000}}
 """
-_SCHEMA: Final = """
+SCHEMA: Final = """
 CREATE TABLE items (id int PRIMARY KEY, n int NOT NULL, body text NOT NULL);
 INSERT INTO items SELECT g, g % 7, repeat('x', 300) FROM generate_series(1, 20000) g;
 CREATE TABLE written (tag text PRIMARY KEY);
@@ -54,7 +54,7 @@ class Ground:
 
     def reload(self, turn: int) -> None:
         """Have the proxy judge by another file of the same content."""
-        (self.proxy.folder / f"{AGENT}.yaml").write_text(_POLICY.format(turn=turn))
+        (self.proxy.folder / f"{AGENT}.yaml").write_text(POLICY.format(turn=turn))
         self.proxy.process.send_signal(signal.SIGHUP)
 
     def sessions(self) -> dict[int, str]:
@@ -86,11 +86,11 @@ def prepared_ground(major: int, folder: Path) -> Iterator[Ground]:
         server.database() as database,
         failing_line(server.host, server.port) as line,
     ):
-        database.execute(_SCHEMA)
+        database.execute(SCHEMA)
         with run_proxy(
             database,
             folder,
-            {AGENT: _POLICY.format(turn=0)},
+            {AGENT: POLICY.format(turn=0)},
             backend={"host": "127.0.0.1", "port": line.port},
             audit={"path": str(folder / "audit.jsonl")},
             admin={"port": free_port()},
