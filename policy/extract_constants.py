@@ -105,6 +105,19 @@ def is_null(node: Fields) -> bool:
     return False
 
 
+def parameter(node: Fields) -> int | None:
+    """The number of the parameter that ``node`` is, cast or not; None for anything else."""
+    for _ in range(_WRAPPERS):
+        for name, fields in node.items():
+            if name == "ParamRef":
+                number: int = fields.get("number", 0)
+                return number
+            if name != "TypeCast":
+                return None
+            node = fields.get("arg", {})
+    return None
+
+
 def _constant_text(fields: Fields) -> str | None:
     for field, read in _CONSTANTS.items():
         if field in fields:

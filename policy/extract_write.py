@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from policy.extract_constants import constant, is_null
+from policy.extract_constants import constant, is_null, parameter
 from policy.extract_names import output
 from policy.extract_query import from_item, select, with_clause
 from policy.extract_walk import Fields, Handler, Scope, Walk, inner_nodes
@@ -71,7 +71,10 @@ def _item(node: Fields) -> str:
     if is_null(node):
         return "null"
     value = constant(node)
-    return "expr" if value is None else f"const:{value}"
+    if value is not None:
+        return f"const:{value}"
+    number = parameter(node)
+    return "expr" if number is None else f"param:{number}"
 
 
 def _selected(query: Fields, scope: Scope) -> tuple[str, ...]:

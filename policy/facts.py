@@ -318,7 +318,8 @@ class Write:
     source: str = ""
     """For INSERT: values, select, default, or copy (COPY … FROM)."""
     values: tuple[tuple[str, ...], ...] = ()
-    """For INSERT … VALUES: each row's items as one of ``null``, ``default``, ``const:<text>``, ``expr``."""
+    """For INSERT … VALUES: each row's items as one of ``null``, ``default``, ``const:<text>``,
+    ``param:<number>``, ``expr``."""
     selected: tuple[str, ...] = ()
     """For INSERT … SELECT: the items of its list in the same way; () where their number is not certain."""
     typed: frozenset[int] | None = None

@@ -326,6 +326,8 @@ class AgentSide:
     def _settle_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes | None:
         if not ruling.plain:
             ruling = self._in_force.check_named(ruling)
+        if ruling.wanted:
+            ruling = self._in_force.check_values(message.values, ruling)
         repairs = self._c.repairs
         repairs.binds(ruling, message, types)
         if repairs.waits_for(ruling):

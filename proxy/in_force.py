@@ -14,6 +14,7 @@ from policy.filtered_parameters import named_parameters
 from policy.model import RepairTerms, StatementClass, Violation
 from policy.parse import parse_heavy
 from policy.price import catalog_of
+from policy.rules import insert_missing_not_null
 from proxy.conversation import Conversation
 from proxy.limits import Meter
 from proxy.prepared import AnyChange, Portal, Prepared
@@ -105,6 +106,18 @@ class InForce:
             return ruling
         return self.objection(violation, StatementClass.PREPARE, ruling.decision.query)
 
+    def check_values(self, values: Sequence[bytes | None], ruling: Ruling) -> Ruling:
+        """A NULL that is bound to what wants a value is judged as one that is written."""
+        nulls = [number for number in ruling.wanted if values[number - 1 : number] == (None,)]
+        if not nulls or not ruling.allowed:
+            return ruling
+        query = ruling.decision.query
+        for facts in query.statements:
+            violation = insert_missing_not_null.unbound(facts, ruling.names, self._c.gate.policy, nulls)
+            if violation is not None:
+                return self.objection(violation, statement_class(query), query)
+        return ruling
+
     def judged_anew(self, portal: Portal) -> Ruling:
         """The ruling by the policy in force on what was bound or declared, maybe under another.
 
@@ -163,7 +176,7 @@ class InForce:
     def check_named(self, ruling: Ruling) -> Ruling:
         """What SQL EXECUTE runs is judged as prepared here, under the names in force now, and what FETCH
         reads as it was opened."""
-        if ruling.plain:
+        if ruling.plain or not ruling.allowed:
             return ruling
         for cursor in self.fetched(ruling):
             opened = self._c.names.portal(cursor)

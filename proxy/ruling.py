@@ -7,7 +7,7 @@ a decision comes about (``gate``).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from policy import sandbox
@@ -17,7 +17,7 @@ from policy.decision import Allow, Decision, Reject
 from policy.facts import Facts, SessionAction, SessionRef, SettingHow, SettingRef, TransactionKind
 from policy.hidden_code import runs_hidden_code
 from policy.lifting import Lifted
-from policy.model import Policy, Violation
+from policy.model import Policy, RuleLevel, Violation
 from policy.rejection import Notice, Rejection, notice
 from policy.rules import (
     insert_missing_not_null,
@@ -76,7 +76,8 @@ class Ruling:
     about its price, ``count`` what to ask about the rows it would write; ``prices`` are those that hold
     whatever values are bound, by the types of the parameters. ``running`` is what it does to rows.
     ``forward`` is what goes to the server in the place of ``text``, None where that is ``text`` itself.
-    ``tried`` says that the policy wants it tried on a clone first.
+    ``tried`` says that the policy wants it tried on a clone first. ``wanted`` are the numbers of parameters
+    that may not be bound to NULL.
     """
 
     __slots__ = (
@@ -106,6 +107,7 @@ class Ruling:
         "statements",
         "text",
         "tried",
+        "wanted",
     )
 
     def __init__(
@@ -131,6 +133,7 @@ class Ruling:
         self.doubtful = isinstance(decision, Reject) and any(map(_rests_on_absence, decision.violations))
         self.notice = _notices(decision, policy)
         self.tried = sandbox.asks(policy, decision)
+        self.wanted = _wanted(facts, names, policy) if self.allowed else frozenset[int]()
         self.statements = len(facts)
         self.copies = any(f.copies for f in facts)
         self.running = running(decision.query)
@@ -192,6 +195,7 @@ class LiftedRuling(Ruling):
         self.doubtful = like.doubtful
         self.notice = like.notice
         self.tried = like.tried
+        self.wanted = like.wanted
         self.statements = like.statements
         self.copies = like.copies
         self.running = like.running
@@ -213,6 +217,13 @@ class LiftedRuling(Ruling):
         if self._question is None and like is not None:
             self._question = asked_like(like, self.decision.query.statements[0])
         return self._question
+
+
+def _wanted(statements: Sequence[Facts], names: SessionNames, policy: Policy) -> frozenset[int]:
+    rule = insert_missing_not_null
+    if policy.level(rule.NAME, rule.DEFAULT) is not RuleLevel.REJECT:
+        return frozenset()
+    return frozenset(number for facts in statements for number in rule.wanted(facts, names, policy))
 
 
 def _rests_on_absence(violation: Violation) -> bool:

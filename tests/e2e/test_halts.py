@@ -128,6 +128,31 @@ def test_every_halt_has_its_row() -> None:
     assert {row.halt for row in ROWS} | {Halt.SANDBOX_STALE} == set(Halt)
 
 
+@pytest.mark.parametrize("within", [False, True], ids=["idle", "transaction"])
+def test_a_null_that_is_bound_to_what_wants_a_value_is_one_that_is_written(
+    proxy: RunningProxy, agent: Agent, within: bool
+) -> None:
+    insert = b"INSERT INTO customers (name, email, city) VALUES ($1, $2, $3)"
+    before = kept(proxy)
+    numbers = "SELECT last_value FROM pg_sequences WHERE sequencename LIKE 'customers%'"
+    number = proxy.database.execute(numbers)
+    if within:
+        agent.send("BEGIN", True)
+    refused = told(agent.pg.exec_params(insert, [b"Ann", b"ann@example.org", None]))
+    assert (refused["rule"], refused["sqlstate"]) == ("insert-missing-not-null", "42501")
+    assert refused["halt"] == Halt.CLASS_NOT_REPAIRABLE
+    status = pq.TransactionStatus.INERROR if within else pq.TransactionStatus.IDLE
+    assert agent.pg.transaction_status == status
+    agent.send("ROLLBACK", True)
+    made_up = told(agent.pg.exec_params(insert, [b"Ann", b"ann@example.org", b"unknown"]))
+    assert (made_up["rule"], made_up["halt"]) == ("dummy-literal", Halt.DUMMY_LITERAL)
+    assert (kept(proxy), proxy.database.execute(numbers)) == (before, number)
+    agent.send("BEGIN", True)
+    agent.pg.exec_params(insert, [b"Ann", b"ann@example.org", b"Cork"])
+    assert agent.pg.transaction_status == pq.TransactionStatus.INTRANS
+    agent.send("ROLLBACK", True)
+
+
 @pytest.mark.parametrize("failing", ["'five'", "true", "stock || 1"])
 @both
 def test_a_repair_that_the_server_cannot_read_has_had_its_turn(

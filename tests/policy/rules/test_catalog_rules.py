@@ -13,6 +13,7 @@ from policy.catalog_values import Expression, ExpressionOrigin, Uses
 from policy.decision import Allow, Reject, Situation, decide
 from policy.model import Halt, Violation
 from policy.parse import parse
+from policy.rules import insert_missing_not_null
 from tests.policy.rules.schema import (
     CONTENT,
     judge,
@@ -611,6 +612,36 @@ class TestInserts:
     )
     def test_what_is_complete_or_supplied_passes(self, sql: str) -> None:
         assert objections(sql, writer()) == []
+
+    @pytest.mark.parametrize(
+        ("sql", "wanted", "missing"),
+        [
+            ("INSERT INTO shipments VALUES (1, $1, $2, $3)", {1, 2, 3}, {1: "order_id", 3: "shipped_on"}),
+            ("INSERT INTO shipments VALUES ($1, $2, 'p', now())", {2}, {2: "order_id"}),
+            ("INSERT INTO shipments SELECT 1, $1, CAST($2 AS text), $3::date", {1, 2, 3}, {2: "carrier"}),
+            ("INSERT INTO shipments VALUES (1, 2, 'p', $1), (2, 3, $2, now())", {1, 2}, {2: "carrier"}),
+            (
+                "WITH n AS (INSERT INTO shipments VALUES (1, 2, $2, now()) RETURNING id) SELECT $1 FROM n",
+                {2},
+                {2: "carrier"},
+            ),
+            ("INSERT INTO shipments VALUES (1, 2, coalesce($1, 'p'), now())", set(), {}),
+            ("INSERT INTO stamped (id) VALUES ($1)", set(), {}),
+            ("INSERT INTO api_keys (id) VALUES ($1)", set(), {}),
+            ("UPDATE orders SET status = $1 WHERE id = $2", set(), {}),
+        ],
+    )
+    def test_a_parameter_that_is_a_wanted_value_may_not_be_null(
+        self, sql: str, wanted: set[int], missing: dict[int, str]
+    ) -> None:
+        (facts,), policy = parse(sql).statements, writer()
+        assert insert_missing_not_null.wanted(facts, names(), policy) == wanted
+        assert insert_missing_not_null.unbound(facts, names(), policy, ()) is None
+        for number, column in missing.items():
+            found = insert_missing_not_null.unbound(facts, names(), policy, [number])
+            assert found is not None
+            assert (found.rule, found.column) == ("insert-missing-not-null", column)
+            assert found.halt is Halt.CLASS_NOT_REPAIRABLE
 
     def test_of_a_hidden_relation_nothing_is_told(self) -> None:
         policy = writer(rules="{side-effect-function: reject}")
