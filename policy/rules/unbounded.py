@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from policy.facts import Facts, Query
+from policy.facts import Facts, Query, SourceKind
 from policy.names import Names
 from policy.rules.naming import system_relation
+
+_BODIES: Final = frozenset({SourceKind.SUBQUERY, SourceKind.CTE})
 
 
 def unbounded_queries(facts: Facts, names: Names) -> Iterator[Query]:
@@ -28,3 +31,22 @@ def unbounded_queries(facts: Facts, names: Names) -> Iterator[Query]:
             waiting.extend(reversed(query.arms))
         else:
             yield query
+
+
+def joined_relations(facts: Facts, query: Query) -> int:
+    """How many relations the FROM of ``query`` joins: also those within its sub-selects and CTEs, which are
+    so many relations less only where LIMIT or an aggregate bounds them. Of a set operation, its larger arm.
+    """
+    return _joined(facts, query.index, frozenset())
+
+
+def _joined(facts: Facts, index: int, within: frozenset[int]) -> int:
+    query = facts.queries[index]
+    if index in within or (within and (query.limited or query.one_row)):
+        # A recursive CTE reads itself; what is bounded multiplies nothing.
+        return 0
+    inside = within | {index}
+    if query.arms:
+        return max(_joined(facts, arm, inside) for arm in query.arms)
+    below = (source.query for source in query.sources if source.kind in _BODIES and source.query is not None)
+    return query.relation_count + sum(_joined(facts, each, inside) for each in below)

@@ -1,8 +1,9 @@
 """unbounded-join: a SELECT that joins relations and may return any number of rows.
 
 What it refuses
-    A query whose rows go to the agent, joins two or more relations in its FROM (by JOIN or comma), and has
-    neither LIMIT nor FETCH FIRST nor an aggregate that makes one row of it. Each arm of a UNION counts.
+    A query whose rows go to the agent, joins two or more relations in its FROM (by JOIN or comma, in
+    sub-selects or CTEs that it reads from), and has neither LIMIT nor FETCH FIRST nor an aggregate that makes
+    one row of it. Each arm of a UNION counts.
 Why
     A join multiplies rows; a forgotten condition multiplies them all. Fifty rows answer most questions.
 Refused
@@ -23,7 +24,7 @@ from collections.abc import Iterator
 from policy.facts import Facts
 from policy.model import Policy, RuleLevel, Violation
 from policy.names import Names
-from policy.rules.unbounded import unbounded_queries
+from policy.rules.unbounded import joined_relations, unbounded_queries
 
 NAME = "unbounded-join"
 DEFAULT = RuleLevel.WARN
@@ -33,10 +34,11 @@ GOVERNED_BY = "rules"
 
 def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
     for query in unbounded_queries(facts, names):
-        if query.relation_count >= 2:
+        count = joined_relations(facts, query)
+        if count >= 2:
             yield Violation(
                 rule=NAME,
-                message=f"The query joins {query.relation_count} relations and may return any number of rows",
+                message=f"The query joins {count} relations and may return any number of rows",
                 hint="Add LIMIT, or an aggregate that makes one row of it; DISTINCT bounds nothing.",
                 position=query.position or facts.start,
                 repairable=True,

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from policy.facts import Facts
 from policy.model import Policy, RuleLevel, Violation
 from policy.names import Names
-from policy.rules.unbounded import unbounded_queries
+from policy.rules.unbounded import joined_relations, unbounded_queries
 
 NAME = "unbounded-select"
 DEFAULT = RuleLevel.OFF
@@ -32,7 +32,7 @@ GOVERNED_BY = "rules"
 
 def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
     for query in unbounded_queries(facts, names):
-        if query.relation_count == 1:
+        if joined_relations(facts, query) == 1:
             yield Violation(
                 rule=NAME,
                 message="The query reads a relation and may return any number of rows",
