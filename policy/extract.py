@@ -2,7 +2,8 @@
 
 Owns the beginning and the end: which handlers there are, what a statement's own text is, and the freezing of
 what the walk collected. The walk is ``extract_walk``; what nodes mean is said in ``extract_expression``,
-``extract_query``, ``extract_write``, ``extract_utility`` and, for what that only classes, ``extract_define``.
+``extract_query``, ``extract_write``, ``extract_utility`` and, for what that only classes, ``extract_define``
+and ``extract_reach``.
 Knows no parser (a tree is a dict), no policy and no catalog.
 """
 
@@ -13,7 +14,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from policy import extract_define, extract_expression, extract_query, extract_utility, extract_write
+from policy import (
+    extract_define,
+    extract_expression,
+    extract_query,
+    extract_reach,
+    extract_utility,
+    extract_write,
+)
 from policy.extract_walk import (
     MAX_DEPTH,
     Handler,
@@ -35,6 +43,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **extract_write.HANDLERS,
         **extract_utility.HANDLERS,
         **extract_define.HANDLERS,
+        **extract_reach.HANDLERS,
     }
 )
 _RAW_STATEMENT: Final = frozenset({"stmt", "stmt_location", "stmt_len"})
@@ -99,6 +108,8 @@ def _freeze(walk: Walk, sql: str, start: int, node: str, not_understood: NotUnde
         settings=tuple(walk.settings),
         transactions=tuple(walk.transactions),
         copies=tuple(walk.copies),
+        renames=tuple(walk.renames),
+        schemas=tuple(walk.schemas),
         session=tuple(walk.session),
         runs=walk.running and not (walk.explains and not walk.analyze),
         explain_analyze=walk.analyze,

@@ -420,7 +420,7 @@ def _range_var(walk: Walk, fields: Fields) -> None:
     walk.relation(fields, Use.DEFINE, walk.query)
 
 
-def _of_objects(node: str, type_field: str, list_field: str | None, object_field: str | None) -> Handler:
+def of_objects(node: str, type_field: str, list_field: str | None, object_field: str | None) -> Handler:
     """A handler for a statement whose objects are lists of strings: DROP, COMMENT, ALTER … OWNER."""
 
     def handler(walk: Walk, fields: Fields) -> None:
@@ -551,15 +551,14 @@ CLASSES: Final[Mapping[str, StatementClass]] = {
 HANDLERS: Final[Mapping[str, Handler]] = {
     **{node: _classified(node, statement_class) for node, statement_class in CLASSES.items()},
     "AlterDatabaseSetStmt": _configures("AlterDatabaseSetStmt", StatementClass.DDL),
-    "AlterExtensionContentsStmt": _of_objects("AlterExtensionContentsStmt", "objtype", None, "object"),
-    "AlterObjectDependsStmt": _of_objects("AlterObjectDependsStmt", "objectType", None, "object"),
-    "AlterObjectSchemaStmt": _of_objects("AlterObjectSchemaStmt", "objectType", None, "object"),
-    "AlterOwnerStmt": _of_objects("AlterOwnerStmt", "objectType", None, "object"),
+    "AlterExtensionContentsStmt": of_objects("AlterExtensionContentsStmt", "objtype", None, "object"),
+    "AlterObjectDependsStmt": of_objects("AlterObjectDependsStmt", "objectType", None, "object"),
+    "AlterOwnerStmt": of_objects("AlterOwnerStmt", "objectType", None, "object"),
     "AlterRoleSetStmt": _configures("AlterRoleSetStmt", StatementClass.ROLE),
     "AlterSystemStmt": _configures("AlterSystemStmt", StatementClass.MAINTENANCE),
     "CallStmt": _call,
     "ClosePortalStmt": _close,
-    "CommentStmt": _of_objects("CommentStmt", "objtype", None, "object"),
+    "CommentStmt": of_objects("CommentStmt", "objtype", None, "object"),
     "ConstraintsSetStmt": _constraints_set,
     "CopyStmt": _copy,
     "CreateSeqStmt": _create("sequence", "CreateSeqStmt"),
@@ -569,7 +568,6 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "DeclareCursorStmt": _declare,
     "DefElem": _def_elem,
     "DiscardStmt": _discard,
-    "DropStmt": _of_objects("DropStmt", "removeType", "objects", None),
     "ExecuteStmt": _execute,
     "ExplainStmt": _explain,
     "FetchStmt": _fetch,
@@ -579,8 +577,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "NotifyStmt": _notify,
     "PrepareStmt": _prepare,
     "RangeVar": _range_var,
-    "RenameStmt": _of_objects("RenameStmt", "renameType", None, "object"),
-    "SecLabelStmt": _of_objects("SecLabelStmt", "objtype", None, "object"),
+    "SecLabelStmt": of_objects("SecLabelStmt", "objtype", None, "object"),
     "TransactionStmt": _transaction,
     "UnlistenStmt": _unlisten,
     "VariableSetStmt": _set,

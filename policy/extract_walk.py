@@ -26,6 +26,8 @@ from policy.facts import (
     OperatorRef,
     Output,
     RelationRef,
+    RenameRef,
+    SchemaRef,
     SessionAction,
     SessionRef,
     SettingRef,
@@ -228,6 +230,8 @@ class Walk:
         self.settings: list[SettingRef] = []
         self.transactions: list[TransactionRef] = []
         self.copies: list[CopyRef] = []
+        self.renames: list[RenameRef] = []
+        self.schemas: list[SchemaRef] = []
         self.session: list[SessionRef] = []
 
     # The walk itself

@@ -167,8 +167,8 @@ class ColumnRef:
     """For written columns: index into ``Facts.relations`` of the relation written."""
     clause: str = ""
     """Where in its query it stands: target, distinct, where, group, having, window, order, limit, on, using,
-    from (a function's or sample's argument), values, set, insert, conflict, when, returning, copy; empty in
-    utility statements."""
+    from (a function's or sample's argument), values, set, insert, conflict, when, returning, copy; in utility
+    statements references (of a foreign key), or empty."""
     fields: tuple[str | None, ...] = ()
     """What is selected of it: ``(u).ssn`` is the column or whole row ``u`` with fields ``("ssn",)``; None
     stands for ``(u).*``."""
@@ -422,6 +422,26 @@ class CopyRef:
     options: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class RenameRef:
+    """A relation, by its index into ``Facts.relations``, that is to be called ``name`` or to stand in
+    ``schema`` (None: as before); or ``column`` of it, which is to be called otherwise."""
+
+    relation: int
+    column: str | None = None
+    name: str | None = None
+    schema: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRef:
+    """A schema that stands for all that is in it: DROP SCHEMA, GRANT … ON ALL TABLES IN SCHEMA; ``renamed``
+    where it is to be called so."""
+
+    name: str
+    renamed: str | None = None
+
+
 class SessionAction(StrEnum):
     """What a statement does to the names of its session."""
 
@@ -487,6 +507,8 @@ class Facts:
     settings: tuple[SettingRef, ...] = ()
     transactions: tuple[TransactionRef, ...] = ()
     copies: tuple[CopyRef, ...] = ()
+    renames: tuple[RenameRef, ...] = ()
+    schemas: tuple[SchemaRef, ...] = ()
     session: tuple[SessionRef, ...] = ()
     runs: bool = True
     """False for EXPLAIN without ANALYZE, which plans its statement but does not run it."""

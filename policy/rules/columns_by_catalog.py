@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from typing import Final
 
 from policy.calls import Via, find_calls
 from policy.catalog_names import CatalogNames
 from policy.catalog_values import ColumnId, Function, Relation
-from policy.facts import Facts, FunctionRef, RelationRef
-from policy.model import Catalogs, ColumnRule, Pattern, Policy, Views, Violation
+from policy.facts import ColumnRef, Facts, FunctionRef, RelationRef, Use
+from policy.model import Catalogs, ColumnRule, Pattern, Policy, StatementClass, Views, Violation
 from policy.names import QualifiedName
 from policy.reg_types import naming_columns
-from policy.resolve import ColumnAnswer, Resolution
+from policy.resolve import Answer, ColumnAnswer, Resolution
 from policy.resolve_scope import SYSTEM_COLUMNS
 from policy.rules.relation_not_allowed import EVENTS
 from policy.value_types import made_of
@@ -126,6 +127,17 @@ class HiddenColumns:
         return [name for name, column in ids if self.rule(column) is None]
 
 
+_ROW_NAMES: Final = ("old", "new")
+"""What a rule or trigger calls the row that is written."""
+_DEFINITIONS: Final = frozenset(
+    (
+        *("AlterPolicyStmt", "AlterPublicationStmt", "AlterTableStmt", "CreatePolicyStmt"),
+        *("CreatePublicationStmt", "CreateStatsStmt", "CreateTrigStmt", "IndexStmt", "RuleStmt"),
+    )
+)
+"""Statements that define something over the rows of a table that is there."""
+
+
 def _made_by_expressions(family: Iterable[Relation]) -> Mapping[str, tuple[ColumnId, ...]]:
     """A part of a table may compute its own column in its own way."""
     found: dict[str, tuple[ColumnId, ...]] = {}
@@ -157,6 +169,8 @@ class Reader:
         yield from self._copies()
         yield from self._rows_of_functions()
         yield from self._row_types()
+        yield from self._definitions()
+        yield from self._renames()
         if self._policy.relations.views is Views.EXPAND:
             yield from self._views()
 
@@ -245,6 +259,61 @@ class Reader:
             if relation is not None
             for column in relation.columns
         )
+
+    def _definitions(self) -> Iterator[Violation]:
+        """What a definition computes of rows that are there: a check, an index, the condition of a policy or
+        rule. No query says whose its names are: what its sub-selects do not offer is the table's."""
+        if StatementClass.DDL not in self._facts.classes:
+            return
+        defines = self._facts.node in _DEFINITIONS
+        refs = [
+            answer.ref
+            for answer in self._resolution.columns
+            if answer.ref.clause == "references" or (defines and answer.answer is not Answer.RESOLVED)
+        ]
+        for mention in self._resolution.relations if refs else ():
+            for relation in mention.relations if mention.ref.use is Use.DEFINE else ():
+                yield from self._defined(relation, refs)
+
+    def _defined(self, relation: Relation, refs: Iterable[ColumnRef]) -> Iterator[Violation]:
+        columns = (ColumnId(relation.schema, relation.name, column.name) for column in relation.columns)
+        hidden = {read.column: (read, rule) for read, rule in self._refused(columns)}
+        rows = {relation.name, *_ROW_NAMES} - {column.name for column in relation.columns}
+        for ref in refs if hidden else ():
+            named = next((hidden[name] for name in (ref.name, *ref.fields) if name in hidden), None)
+            is_star = ref.name is None and (ref.query is None or not rows.isdisjoint(ref.qualifier))
+            if named is not None:
+                yield self._named(named[0], ref.position, named[1])
+            elif is_star or ref.name in rows:
+                read, rule = next(iter(hidden.values()))
+                yield self._everything(read, "a whole row in a definition", ref.position, rule)
+
+    def _renames(self) -> Iterator[Violation]:
+        for rename in self._facts.renames:
+            for relation in self._resolution.relations[rename.relation].relations:
+                if rename.column is not None:
+                    column = ColumnId(relation.schema, relation.name, rename.column)
+                    for read, rule in self._refused([column]):
+                        yield self._named(read, None, rule)
+                else:
+                    new = QualifiedName(rename.schema or relation.schema, rename.name or relation.name)
+                    yield from self._uncovered(relation, new, "another name")
+        for schema in self._facts.schemas:
+            for relation in self._names.catalog.content.relations if schema.renamed is not None else ():
+                if relation.schema == schema.name:
+                    new = QualifiedName(schema.renamed or relation.schema, relation.name)
+                    yield from self._uncovered(relation, new, "another name of its schema")
+
+    def _uncovered(self, relation: Relation, new: QualifiedName, what: str) -> Iterator[Violation]:
+        """Where ``relation`` is to be called ``new``: a column that this name would no longer hide."""
+        rules = [rule for rule in self._policy.columns if rule.relation.matches(*relation.qualified)]
+        still = [rule for rule in self._policy.columns if rule.relation.matches(*new)]
+        for column in relation.columns:
+            rule = next((each for each in rules if each.hides(column.name)), None)
+            if rule is not None and not any(each.hides(column.name) for each in still):
+                read = ColumnId(relation.schema, relation.name, column.name)
+                yield self._everything(read, what, None, rule)
+                return
 
     def _views(self) -> Iterator[Violation]:
         for answer in self._resolution.relations:

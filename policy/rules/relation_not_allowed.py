@@ -8,7 +8,8 @@ What it refuses
     a relation's row type, which tells of its columns: ``NULL::name``; a view
     stands for everything that reading it reads, a relation with rules for what writing it writes, and a
     partition is refused where the table it is part of is denied. So is a table one of whose partitions or
-    inheritance children is denied, unless the statement says ONLY.
+    inheritance children is denied, unless the statement says ONLY. A schema that is dropped, renamed or
+    granted on stands for all that is in it.
 Why
     Names decide what an agent can reach. Without a catalog, a name without a schema must be allowed in every
     schema of the search_path that it could mean; with one, where it is found.
@@ -37,7 +38,7 @@ from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, UnreadCatalog
 from policy.catalog_values import ColumnId, Relation, RelationKind, RuleEvent
 from policy.facts import Facts, RelationRef, Use
-from policy.model import Catalogs, Pattern, Policy, RuleLevel, Views, Violation
+from policy.model import Catalogs, Pattern, Policy, RuleLevel, Views, Violation, glob_match
 from policy.names import Names, QualifiedName
 from policy.probes import relations_in_constants
 from policy.resolve import Answer
@@ -69,6 +70,34 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
         if violation is not None and violation.object not in told:
             told.add(violation.object)
             yield violation
+    yield from _schemas(facts, names, policy)
+
+
+def _schemas(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
+    """A schema stands for all that is in it."""
+    for schema in facts.schemas:
+        if isinstance(names, CatalogNames):
+            held = (r.qualified for r in names.catalog.content.relations if r.schema == schema.name)
+            refused = [name for name in held if not is_allowed(name, policy)]
+        else:
+            refused = [] if _covers(schema.name, policy) else [QualifiedName(schema.name, "*")]
+        if refused:
+            yield Violation(
+                rule=NAME,
+                message=f"Schema {schema.name} holds relations that policy {policy.name} does not allow",
+                hint="Name the objects that are meant, one by one.",
+                object=schema.name,
+                position=facts.start,
+                line=_deciding_line(refused, policy),
+                schema=schema.name,
+            )
+
+
+def _covers(schema: str, policy: Policy) -> bool:
+    """Whether every relation of ``schema`` is open, whatever it is called."""
+    rules = policy.relations
+    opened = any(p.name == "*" and glob_match(p.schema, schema) for p in rules.allow)
+    return opened and not any(glob_match(p.schema, schema) for p in rules.deny)
 
 
 def _row_types(facts: Facts, names: Names) -> Iterator[RelationRef]:

@@ -15,6 +15,8 @@ from policy.facts import (
     CopyEnd,
     Facts,
     Query,
+    RenameRef,
+    SchemaRef,
     SessionAction,
     SettingHow,
     SourceKind,
@@ -533,6 +535,29 @@ def test_types(sql: str, expected: str) -> None:
         for t in facts(sql).types
     }
     assert found == words(expected)
+
+
+@pytest.mark.parametrize(
+    ("sql", "renames", "schemas"),
+    [
+        ("ALTER TABLE a.b RENAME TO c", [RenameRef(0, name="c")], []),
+        ("ALTER TABLE b RENAME COLUMN c TO d", [RenameRef(0, "c")], []),
+        ("ALTER TYPE b RENAME ATTRIBUTE c TO d", [RenameRef(0, "c")], []),
+        ("ALTER VIEW b SET SCHEMA c", [RenameRef(0, schema="c")], []),
+        ("ALTER TABLE b RENAME CONSTRAINT c TO d", [], []),
+        ("ALTER TRIGGER c ON b RENAME TO d", [], []),
+        ("ALTER FUNCTION f(int) SET SCHEMA c", [], []),
+        ("ALTER SCHEMA a RENAME TO b", [], [SchemaRef("a", "b")]),
+        ("DROP SCHEMA a, b CASCADE", [], [SchemaRef("a"), SchemaRef("b")]),
+        ("DROP TABLE a", [], []),
+        ("GRANT SELECT ON ALL TABLES IN SCHEMA a TO x", [], [SchemaRef("a")]),
+        ("CREATE PUBLICATION p FOR TABLES IN SCHEMA a, TABLE b", [], [SchemaRef("a")]),
+    ],
+)
+def test_new_names_and_whole_schemas(sql: str, renames: list[RenameRef], schemas: list[SchemaRef]) -> None:
+    found = facts(sql)
+    assert found.not_understood is None
+    assert (list(found.renames), list(found.schemas)) == (renames, schemas)
 
 
 def test_a_constant_is_known_through_a_second_cast() -> None:
