@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.e2e.test_repairs import REPAIRING, Agent, both, ran, told
-from tests.policy.test_ledger import A_SECOND_TURN, MENDED, PARAMETERS, UPDATE
+from tests.policy.talking import A_SECOND_TURN, MENDED, PARAMETERS, UPDATE
 from tests.support.postgres import Server
 from tests.support.proxy import RunningProxy, run_proxy, wait_for
 

@@ -1,4 +1,4 @@
-"""Fixtures for tests of the catalog and of whatever asks it."""
+"""Fixtures for tests of the catalog and of whatever asks it, and of the ledger over every store."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import pytest
 
 from policy import catalog_source
 from policy.catalog import Catalog
+from policy.ledger import Book, MemoryLedger
+from policy.ledger_redis import RedisLedger
+from policy.ledger_sqlite import SqliteLedger
+from tests.policy.talking import Talk, another
 from tests.support.postgres import Database, Server
 
 RICH_SCHEMA = Path(__file__).parent.parent.joinpath("support", "rich_schema.sql")
@@ -53,3 +57,23 @@ def postgres18_rich(postgres18: Server) -> Catalog:
     with postgres18.database("template0") as database:
         database.execute(RICH_SCHEMA.read_text())
         return read_catalog(database.dsn())
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Book]:
+    store: SqliteLedger | RedisLedger
+    if request.param == "memory":
+        yield MemoryLedger()
+        return
+    if request.param == "sqlite":
+        store = SqliteLedger(tmp_path / "ledger.db")
+    else:
+        store = another(request.getfixturevalue("redis_server"))
+        request.getfixturevalue("redis_server").client.flushall()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def talk(ledger: Book) -> Talk:
+    return Talk(ledger)

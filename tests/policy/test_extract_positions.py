@@ -15,7 +15,11 @@ import pytest
 
 from policy import parse as parse_module
 from policy.extract import SourceText, extract
-from tests.policy.test_extract import CALLS, CLASSES, COLUMNS, RELATIONS, SETTINGS
+from tests.policy.test_extract_calls import CALLS
+from tests.policy.test_extract_classes import CLASSES
+from tests.policy.test_extract_relations import RELATIONS
+from tests.policy.test_extract_scopes import COLUMNS
+from tests.policy.test_extract_session import SETTINGS
 
 CORPUS = sorted({case[0] for table in (CALLS, CLASSES, COLUMNS, RELATIONS, SETTINGS) for case in table})
 EXPRESSIONS = """
