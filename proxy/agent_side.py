@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from policy.facts import QueryString, SessionAction, SessionRef
+from policy.facts import QueryString
 from policy.model import StatementClass, Violation
 from policy.sandbox import Tried
 from policy.terms import Parameter
 from proxy.answers import Owed
+from proxy.consequences import Consequences
 from proxy.conversation import DROP, Conversation, Ending, Held
 from proxy.effects import AuditEntry, Consult
 from proxy.exchange import Exchange, failure
 from proxy.in_force import InForce, wait_for
 from proxy.limits import Meter
 from proxy.phase import LEGAL, Action, Phase
-from proxy.prepared import LONGEST_NAME, AnyChange, Cursor, Portal, Prepared, TooManyNames, TriedBound
+from proxy.prepared import Cursor, NamesError, Portal, Prepared, TriedBound
 from proxy.prices import Bound, Prices
 from proxy.repairs import bound_values
 from proxy.replies import Counted, Reply
@@ -47,6 +48,7 @@ class AgentSide:
         self.succession = Succession(conversation)
         self._sandbox = Sandboxing(conversation, self)
         self._in_force = InForce(conversation)
+        self._consequences = Consequences(conversation, self._in_force)
         self._actions: dict[Action, Callable[[bytes, int, int], bytes | None]] = {
             Action.QUERY: self._on_query,
             Action.PARSE: self._on_parse,
@@ -100,7 +102,7 @@ class AgentSide:
                 conversation.awaited = wait.doubt
                 flush = wire.FLUSH if wait.flush else DROP
                 break
-            except (FramingError, MalformedMessage, TooManyNames, DismissedError) as fault:
+            except (FramingError, MalformedMessage, NamesError, DismissedError) as fault:
                 ending = Ending(str(fault), fault.sqlstate)
                 break
             if replacement is not None:
@@ -184,8 +186,8 @@ class AgentSide:
             entry.cost = price.cost
         counted = self._counted(ruling)
         if self._must_hold(ruling, counted, simple=True):
-            write = HeldWrite(self._c, ruling, entry, counted)
-            return write.query(told, () if ruling.plain else self._apply(ruling, price))
+            write = HeldWrite(self._c, ruling, entry, counted, takes=self._in_force.takes(ruling))
+            return write.query(told, () if ruling.plain else self._consequences.of(ruling, price))
         self._c.written = None
         if not self._c.unsynced:
             # In a pipeline only PostgreSQL before 18 commits here.
@@ -197,12 +199,12 @@ class AgentSide:
         reply = Reply(asked, entry, ruling=ruling, notice=told)
         if self._c.owe(reply):
             if not ruling.plain:
-                reply.changes = self._apply(ruling, price)
+                reply.changes = self._consequences.of(ruling, price)
             if counted is not None:
                 reply.counted = counted
                 self._c.awaited = Unanswered(self._c.replies.queue, reply)
         self._c.names.next_segment()
-        if ruling.copies:
+        if self._in_force.copies(ruling):
             self._c.copying = reply
         return None if ruling.forward is None else wire.simple_query(ruling.forward)
 
@@ -237,11 +239,7 @@ class AgentSide:
         own = ruling.running
         if own.writes and not own.prepares:
             return True
-        if not ruling.executes:
-            return False
-        return any(
-            found.ruling.running.writes for _, found in self._in_force.executed(ruling) if found is not None
-        )
+        return any(run.running.writes for run in self._in_force.executed_rulings(ruling))
 
     def refuse_query(self, ruling: Ruling) -> bytes:
         return self.fail_query(self._c.rejection(ruling, "simple"))
@@ -263,14 +261,13 @@ class AgentSide:
     def _has_to_fail(self, kind: Owed, of: bytes, name: bytes) -> bytes:
         """What the message at hand names was made by nothing we saw. That the server has no such thing is
         not left to our book-keeping: it is closed first. The server then says so in its own words."""
+        self._c.pipeline_open = self._c.unsynced = True
         self._c.replies.owe(Reply(Owed.CLOSE, exchange=Exchange(failure)))
         self._c.replies.owe(Reply(kind, must_fail=True))
         return wire.close_message(of, name) + self.this_frame()
 
     def _on_parse(self, data: bytes, body: int, end: int) -> bytes | None:
         message = frontend.decode_parse(data[body:end])
-        if message.name[:LONGEST_NAME] == self._c.refused_text:
-            raise MalformedMessage("a statement's name that must not exist")
         ruling = self._in_force.rule(message.text)
         self._c.pipeline_open = self._c.unsynced = True
         if message.name or ruling is None or not ruling.allowed:
@@ -304,7 +301,8 @@ class AgentSide:
             wait_for(self._c.names.doubt(message.statement))
             prepared = self._c.names.statement(message.statement)
         if prepared is None:
-            self._c.pipeline_open = self._c.unsynced = True
+            if self._c.observes:
+                return self._owe_unseen(message.portal)
             return self._has_to_fail(Owed.BIND, b"S", message.statement)
         if prepared.ruling.declares:
             self._await_sync_point()
@@ -382,6 +380,7 @@ class AgentSide:
             reply.repair = repair = self._c.repairs.repair_of(ruling)
             reply.values = values = self._c.repairs.bound_to(ruling)
             portal = Portal(ruling, price, meter, repair, tried=tried, values=values)
+            portal.since = self._c.repairs.refusals
             if ruling.executes:
                 portal.runs = tuple(self._in_force.executed(ruling))
             reply.changes = (self._c.names.open(name, portal),)
@@ -395,6 +394,14 @@ class AgentSide:
         self._c.replies.owe(Reply(Owed.BIND, rejection=error))
         self._c.phase = Phase.DISCARDING
         return wire.bind_message(b"", self._c.refused_text)
+
+    def _owe_unseen(self, portal: bytes) -> bytes | None:
+        """Under a policy that only observes, what a function has prepared may be bound as without us."""
+        self._c.pipeline_open = self._c.unsynced = True
+        reply = Reply(Owed.BIND)
+        if self._c.replies.owe(reply):
+            reply.changes = self._c.names.vacate(portal)
+        return None
 
     def _on_describe(self, data: bytes, body: int, end: int) -> bytes | None:
         frontend.check_target(data, body, end)
@@ -410,6 +417,9 @@ class AgentSide:
             wait_for(self._c.names.portal_doubt(name))
             portal = self._c.names.portal(name)
         if portal is None:
+            if self._c.observes:
+                unseen = self._in_force.unseen(name)
+                return self.run_execute(Portal(unseen), unseen)
             return self._has_to_fail(Owed.EXECUTE, b"P", name)
         ruling = portal.ruling
         if not ruling.plain:
@@ -421,12 +431,35 @@ class AgentSide:
         if not ruling.plain:
             ruling = self._in_force.check_named(ruling)
             if ruling.priced and ruling.executes and portal.runs != tuple(self._in_force.executed(ruling)):
-                ruling = self._c.gate.unasked(ruling)
+                ruling = self._c.gate.exchanged(ruling)
         if not ruling.allowed or not ruling.running.reads:
             self._c.await_result()
         self.succession.taken()
         if not ruling.allowed:
             return self._weigh(ruling, self.refuse_bound)
+        if self._c.repairs.overtaken(portal):
+            return self._compare_again(portal, ruling)
+        return self._settle_execute(portal, ruling)
+
+    def _compare_again(self, portal: Portal, ruling: Ruling) -> bytes | None:
+        """Something was refused since the portal was bound, and a part of the transaction undone: what it
+        runs may be the answer to that."""
+        repairs, values = self._c.repairs, portal.values
+        portal.since = repairs.refusals
+        bound = () if values is None else (values.message, values.types)
+        if repairs.waits_for(ruling):
+            told = bound_values(*bound) if bound else ()
+            return self._weigh(ruling, lambda compared: self._settle_compared(portal, compared), told)
+        runs = self._in_force.executed_rulings(ruling)
+        return self._settle_compared(portal, repairs.judge(ruling, runs, *bound))
+
+    def _settle_compared(self, portal: Portal, ruling: Ruling) -> bytes | None:
+        if not ruling.allowed:
+            return self.refuse_bound(ruling)
+        portal.repair = self._c.repairs.repair_of(ruling)
+        return self._settle_execute(portal, ruling)
+
+    def _settle_execute(self, portal: Portal, ruling: Ruling) -> bytes | None:
         if self._sandbox.must_ask_again(portal):
             return self._sandbox.ask_again(portal, ruling)
         return self.run_execute(portal, ruling)
@@ -434,6 +467,7 @@ class AgentSide:
     def run_execute(self, portal: Portal, ruling: Ruling) -> bytes | None:
         """Let the Execute at hand run: as it came (None), or by the messages that hold what it writes."""
         self._sandbox.ran()
+        portal.ran = True
         entry = self._c.entry(ruling, "extended")
         entry.answers(portal.repair)
         entry.values = portal.values
@@ -445,18 +479,18 @@ class AgentSide:
             self._c.segment_reads = False
         counted, opened = self._counted(ruling, portal), isinstance(portal, Cursor)
         if self._must_hold(ruling, counted, simple=False):
-            write = HeldWrite(self._c, ruling, entry, counted)
-            changes = () if ruling.plain else self._apply(ruling, portal.price, opened=opened)
+            write = HeldWrite(self._c, ruling, entry, counted, takes=self._in_force.takes(ruling))
+            changes = () if ruling.plain else self._consequences.of(ruling, portal.price, opened=opened)
             return write.execute(self.this_frame(), portal, changes)
         self._c.written = None
         reply = Reply(Owed.EXECUTE, entry, ruling=ruling)
         if self._c.owe(reply):
             if not ruling.plain:
-                reply.changes = self._apply(ruling, portal.price, opened=opened)
+                reply.changes = self._consequences.of(ruling, portal.price, opened=opened)
             if counted is not None:
                 reply.counted = counted
                 self._c.limited = reply
-        if not ruling.copies:
+        if not self._in_force.copies(ruling):
             return None
         # The agent's Sync waits until it is certain how the server will read it, so we ask for the answer.
         self._c.copying = reply
@@ -575,52 +609,3 @@ class AgentSide:
         """The type of the message at hand."""
         frames = self._c.agent_frames
         return frames.data[frames.start] if self._c.frame is None else self._c.frame[0]
-
-    def _apply(self, ruling: Ruling, price: Price | None, *, opened: bool = False) -> list[AnyChange]:
-        """What forwarding the statement, let through at ``price``, does to names and search_path; returns the
-        former."""
-        executed = [
-            (name, found.ruling) for name, found in self._in_force.executed(ruling) if found is not None
-        ]
-        changes: list[AnyChange] = []
-        for name, run in [(None, ruling), *executed]:
-            if run.alters:
-                self._c.altered = self._c.has_altered = True
-            if run.paths or run.resets_path:
-                self._c.paths.widen(run)
-            elif run.ends:
-                self._c.paths.bring_back()
-            if run.hides:
-                self._c.paths.hide()
-            for ref in run.actions:
-                # Running what PREPARE made does not make it again.
-                if (ref.action, ref.name) == (SessionAction.PREPARE, name):
-                    continue
-                # Nor does an Execute of the cursor itself declare it.
-                if ref.action is not SessionAction.DECLARE or not opened:
-                    changes += self._act(ref, run, price)
-        for cursor in self._in_force.fetched(ruling):
-            found = self._c.names.portal(cursor)
-            if found is not None and (found.ruling.paths or found.ruling.resets_path):
-                self._c.paths.widen(found.ruling)
-            if found is not None and found.ruling.hides:
-                self._c.paths.hide()
-        return changes
-
-    def _act(self, ref: SessionRef, ruling: Ruling, price: Price | None) -> Sequence[AnyChange]:
-        name = (ref.name or "").encode()
-        match ref.action:
-            case SessionAction.PREPARE:
-                if name == self._c.refused_text:
-                    raise TooManyNames("a statement's name that must not exist")
-                return (self._c.names.prepare(name, Prepared(ruling)),)
-            case SessionAction.DEALLOCATE:
-                return (self._c.names.forget(name),)
-            case SessionAction.CLOSE if ruling.statements == 1:
-                return self._c.names.close(name)
-            case SessionAction.DEALLOCATE_ALL | SessionAction.DISCARD_ALL:
-                return self._c.names.forget_all()
-            case SessionAction.DECLARE:
-                return (*self._c.names.vacate(name), self._c.names.declare(name, ruling, ref.hold, price))
-            case _:
-                return ()

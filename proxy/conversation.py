@@ -125,7 +125,6 @@ class Conversation:
         self.agent_frames = FrontendFrames(message_bytes)
         self.server_frames = BackendFrames()
         self.replies = Replies()
-        self.names = Names()
         self.awaited: Doubt | None = None
         self.limited: Reply | None = None
         """The last result forwarded that may yet go over a limit."""
@@ -160,6 +159,7 @@ class Conversation:
         self.pipeline_open = False
         """True from a message of the extended protocol up to the Sync or Query that ends its transaction."""
         self._reserve(nonce)
+        self.names = Names(reserved=self.refused_text)
         self.status = b"I"
         """Transaction status as the server last gave it."""
         self.fatal_relayed = False

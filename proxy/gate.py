@@ -277,6 +277,10 @@ class Gate:
         """The refusal of what was opened when nobody asked for its price, and now has to have one."""
         return self.refused(ruling, (unpriceable.unasked(self.policy),), None)
 
+    def exchanged(self, ruling: Ruling) -> Ruling:
+        """The refusal of what was priced when it was bound, and runs another statement by now."""
+        return self.refused(ruling, (unpriceable.exchanged(self.policy),), None)
+
     def foreseen(self, ruling: Ruling, cost: Mapping[str, Any] | None) -> Ruling:
         """The refusal of a statement that was counted to write too many rows; ``cost`` is its plan's."""
         told = {**(cost or {}), "limit": "affected_rows", "ceiling": self.policy.limits.affected_rows}

@@ -161,7 +161,7 @@ class InForce:
         if fresh.allowed and fresh.sent != ruling.sent:
             return self._outdated(fresh)
         if fresh.allowed and fresh.priced and ruling.names.paths != scope.paths:
-            return self._c.gate.unasked(fresh)
+            return self._c.gate.exchanged(fresh)
         return fresh
 
     def await_names(self, ruling: Ruling) -> None:
@@ -206,6 +206,24 @@ class InForce:
                 if not inner.allowed:
                     return inner
         return ruling
+
+    def copies(self, ruling: Ruling) -> bool:
+        """True where running it copies, by itself or by what it EXECUTEs."""
+        return ruling.copies or any(run.copies for run in self.executed_rulings(ruling))
+
+    def takes(self, ruling: Ruling) -> bool:
+        """True where running it asks for copy data."""
+        return ruling.running.takes or any(run.running.takes for run in self.executed_rulings(ruling))
+
+    def unseen(self, portal: bytes) -> Ruling:
+        """The ruling on what a portal runs that no message has made: a function may have opened it."""
+        violation = Violation(
+            "not-understood",
+            f'what portal "{portal.decode(errors="replace")}" runs was not seen',
+            "Bind a statement that was prepared on this connection. Do not retry this message.",
+            sqlstate="34000",
+        )
+        return self.objection(violation, StatementClass.OTHER, QueryString(""))
 
     def executed_rulings(self, ruling: Ruling) -> Sequence[Ruling]:
         """What EXECUTE runs with ``ruling``, as it was prepared."""

@@ -51,7 +51,7 @@ class Portal:
     returned, where that is counted, the repair of an earlier refusal that it is, how it was ``tried`` on a
     clone, until it first runs, and the ``values`` it was bound to, where a refusal of it may be repaired."""
 
-    __slots__ = ("meter", "price", "repair", "ruling", "runs", "tried", "values")
+    __slots__ = ("meter", "price", "ran", "repair", "ruling", "runs", "since", "tried", "values")
 
     def __init__(
         self,
@@ -69,6 +69,10 @@ class Portal:
         self.repair = repair
         self.tried = tried
         self.values = values
+        self.ran = False
+        """True once an Execute of it was forwarded."""
+        self.since = 0
+        """How many refusals of this connection could be answered when it was bound."""
         self.runs: tuple[object, ...] = ()
         """What SQL EXECUTE would have run when it was bound."""
 
@@ -83,10 +87,22 @@ class Cursor(Portal):
         self.hold = hold
 
 
-class TooManyNames(Exception):  # noqa: N818 - says what happened
+class NamesError(Exception):
+    """A name cannot be kept account of, so the connection ends."""
+
+    sqlstate: ClassVar[str]
+
+
+class TooManyNames(NamesError):  # noqa: N818 - says what happened
     """A connection holds more names than the proxy keeps track of."""
 
-    sqlstate: ClassVar[str] = "53400"
+    sqlstate = "53400"
+
+
+class ReservedNameError(NamesError):
+    """A statement was given the name that none may have: what must fail is what names it."""
+
+    sqlstate = "42939"
 
 
 Value = TypeVar("Value")
@@ -100,13 +116,15 @@ class Change(Generic[Value]):
     ``segment`` counts the Syncs and Queries before its message: what shares it is skipped where it fails.
     """
 
-    __slots__ = ("_name", "_table", "_undone", "before", "segment", "value")
+    __slots__ = ("_name", "_table", "_undone", "before", "place", "segment", "value")
 
     def __init__(
         self, table: dict[bytes, Change[Value]], name: bytes, value: Value | None, segment: int
     ) -> None:
         self.value = value
         self.segment = segment
+        self.place: int | None = None
+        """Which statement of a string makes it, from 0; None where that is not told."""
         self.before = table.get(name)
         self._table = table
         self._name = name
@@ -169,11 +187,12 @@ AnyChange = Change[Prepared] | Change[Portal] | Change[Cursor]
 class Names:
     """The prepared statements, portals and cursors of one connection, by name (b"" is the unnamed one)."""
 
-    def __init__(self, limit: int = MAX_NAMES, text_limit: int = MAX_TEXT) -> None:
+    def __init__(self, limit: int = MAX_NAMES, text_limit: int = MAX_TEXT, *, reserved: bytes = b"") -> None:
         self._statements: dict[bytes, Change[Prepared]] = {}
         self._portals: dict[bytes, Change[Portal]] = {}
         self._cursors: dict[bytes, Change[Cursor]] = {}
         self._strays: dict[bytes, Meter] = {}
+        self._reserved = reserved
         self._limit = limit
         self._text_limit = text_limit
         self._text_bytes = 0
@@ -220,6 +239,8 @@ class Names:
         portal = self.portal(name)
         if portal is not None and portal.meter is not None:
             return portal.meter
+        if name not in self._strays:
+            self._make_room(False)
         return self._strays.setdefault(name, Meter())
 
     def doubt(self, statement: bytes) -> AnyChange | None:
@@ -241,8 +262,10 @@ class Names:
         return change if change.doubtful else None
 
     def prepare(self, name: bytes, prepared: Prepared) -> Change[Prepared]:
-        """Parse or PREPARE was forwarded."""
+        """Parse or PREPARE is to be forwarded. Raises NamesError where it may not be."""
         name = name[:LONGEST_NAME]
+        if name and name == self._reserved:
+            raise ReservedNameError("a statement may not have this name")
         self._make_room(name in self._statements)
         self._text_bytes += len(prepared.ruling.text)
         if self._text_bytes > self._text_limit:
@@ -305,5 +328,6 @@ class Names:
             raise TooManyNames(f"more than {self._text_limit} bytes of prepared statements on one connection")
 
     def _make_room(self, known: bool) -> None:
-        if not known and len(self._statements) + len(self._portals) + len(self._cursors) >= self._limit:
+        kept = len(self._statements) + len(self._portals) + len(self._cursors) + len(self._strays)
+        if not known and kept >= self._limit:
             raise TooManyNames(f"more than {self._limit} prepared statements and portals on one connection")

@@ -20,6 +20,7 @@ from policy.names import Names
 from policy.terms import Parameter
 from proxy.effects import AuditEntry, Values
 from proxy.gate import Gate
+from proxy.prepared import Cursor, Portal
 from proxy.ruling import Ruling
 from proxy.wire.frontend import Bind
 
@@ -59,6 +60,8 @@ class Repairs:
         """What the ledger is told elsewhere and does not know yet."""
         self._now = now
         self._tell = tell
+        self.refusals = 0
+        """How often something was refused that a later statement may answer."""
         self._judged: QueryString | None = None
         """The statement judged last."""
         self._found: Judged | None = None
@@ -99,6 +102,13 @@ class Repairs:
                 self._untold.pop()
 
         self._tell(told)
+
+    def overtaken(self, portal: Portal) -> bool:
+        """Whether something was refused since ``portal`` was bound that its statement may answer. What has
+        begun to run, or is the repair of an earlier refusal, answers nothing else."""
+        if portal.since == self.refusals or portal.ran or portal.repair is not None:
+            return False
+        return (self.watching or bool(self._untold)) and not isinstance(portal, Cursor)
 
     def judge(
         self,
@@ -184,6 +194,7 @@ class Repairs:
         if part is not None and repair is None:
             # Halted as an answer: it opens nothing of its own.
             return ruling
+        self.refusals += 1
         values = _parameters(self.bound_to(ruling))
         dialogue = self._dialogue(len(ruling.text))
         told = dialogue.refused(decision, ruling.names, repair, self._now(), values=values)
@@ -192,6 +203,7 @@ class Repairs:
 
     def rejected(self, decision: Reject, names: Names, entry: AuditEntry) -> Reject:
         """The same for a decision on the statement of ``entry``, which was let run."""
+        self.refusals += 1
         told = self._dialogue(len(decision.query.sql)).refused(
             decision,
             names,
@@ -220,6 +232,7 @@ class Repairs:
         statement has been under way, in milliseconds: whether it had all the time that the policy gives.
         """
         limit_ms = self._gate.policy.limits.statement_timeout_ms
+        self.refusals += 1
         timed_out = bool(limit_ms) and ran_ms >= (limit_ms or 0)
         repair, entry.settled = entry.repair, True
         decision, names, now, tried = ruling.decision, ruling.names, self._now(), entry.sandbox

@@ -47,7 +47,7 @@ class Reply:
     the reply's first message; ``name`` is the statement a Parse names; ``changes`` is what forwarding the
     message did to the session's names; ``exchange`` is the question of the proxy's own that it answers;
     ``must_fail`` a message that the server has to refuse, because the gate knows nothing of that name;
-    ``at`` how far the answer has come;
+    ``at`` how far the answer has come, ``completed`` how many statements have ended well so far;
     ``counted`` is what its rows are counted against; ``write`` is the held write that it is part of.
     """
 
@@ -55,6 +55,7 @@ class Reply:
         "at",
         "bytes_before",
         "changes",
+        "completed",
         "counted",
         "entry",
         "exchange",
@@ -99,6 +100,7 @@ class Reply:
         self.changes: Sequence[AnyChange] = ()
         self.exchange = exchange
         self.failed = False
+        self.completed = 0
         self.counted: Counted | None = None
         self.write: HeldWrite | None = None
         self.rows_before = -1

@@ -69,10 +69,10 @@ class Ruling:
     ``doubtful`` where it is refused for what the catalog lacks, which may have been made since it was read.
     ``plain`` is True when forwarding the statement changes nothing the session keeps track of. ``declares``
     that it opens a cursor which needs a transaction around it. ``executes`` are the names SQL EXECUTE runs;
-    ``actions`` what the statement does to the session's names; ``paths`` the settings of search_path it
-    makes, ``resets_path`` that it puts the path back to its start, ``hides`` that code which the text does
-    not show may do either, ``ends`` that it ends a transaction or a
-    part of one, which may bring an earlier path back. ``priced`` says that there is a ``question`` to ask
+    ``actions`` what the statements do to the session's names, ``places`` which of them does it; ``paths`` the
+    settings of search_path it makes, ``resets_path`` that it puts the path back to its start, ``hides`` that
+    code which the text does not show may do either, ``ends`` that it ends a transaction or a part of one,
+    which may bring an earlier path back. ``priced`` says that there is a ``question`` to ask
     about its price, ``count`` what to ask about the rows it would write; ``prices`` are those that hold
     whatever values are bound, by the types of the parameters. ``running`` is what it does to rows.
     ``forward`` is what goes to the server in the place of ``text``, None where that is ``text`` itself.
@@ -98,6 +98,7 @@ class Ruling:
         "names_late",
         "notice",
         "paths",
+        "places",
         "plain",
         "policy",
         "priced",
@@ -139,6 +140,7 @@ class Ruling:
         self.running = running(decision.query)
         self.alters = any(map(alters, facts))
         self.actions: tuple[SessionRef, ...] = tuple(ref for f in facts for ref in _top_level(f))
+        self.places: tuple[int, ...] = tuple(n for n, f in enumerate(facts) for _ in _top_level(f))
         self.names_late = any(f.node not in _ANALYSED for f in facts)
         self.declares = any(ref.action is SessionAction.DECLARE and not ref.hold for ref in self.actions)
         self.executes: tuple[str, ...] = tuple(
@@ -201,6 +203,7 @@ class LiftedRuling(Ruling):
         self.running = like.running
         self.alters = like.alters
         self.actions = like.actions
+        self.places = like.places
         self.declares = like.declares
         self.names_late = like.names_late
         self.executes = like.executes

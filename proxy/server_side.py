@@ -168,6 +168,8 @@ class ServerSide:
         head.at = place
 
     def _complete(self, kind: int, data: bytes, head: Reply) -> None:
+        if kind == _COMPLETE:
+            head.completed += 1
         if kind == _COMPLETE and head.entry is not None and not (head.counted and head.counted.over):
             head.entry.command_tag = self._command_tag(data)
         if head.at is Place.DONE:
@@ -394,8 +396,8 @@ class ServerSide:
     def _settle_names(self, query: Reply) -> None:
         """A Query has ended: the names it changed stand, or are put back where it failed.
 
-        Of several statements in one string those before the failed one have run: what they made may be there,
-        and what they dropped may not.
+        Of several statements in one string those before the failed one have run, and names of statements
+        outlive the transaction that is rolled back.
         """
         if not query.changes:
             # The facts of a text that was judged by another are worked out where somebody asks for them.
@@ -404,8 +406,10 @@ class ServerSide:
         for change in query.changes:
             if not query.failed:
                 change.settle()
-            elif several:
+            elif several and change.place is None:
                 change.settle_unseen()
+            elif several and change.place is not None and change.place < query.completed:
+                change.settle()
             else:
                 change.undo()
 

@@ -22,7 +22,7 @@ from proxy.conversation import Conversation, Identity
 from proxy.effects import Effect
 from proxy.gate import Gate
 from proxy.phase import Phase
-from proxy.prepared import TooManyNames
+from proxy.prepared import NamesError
 from proxy.ruling import Ruling
 from proxy.server_side import ServerSide
 from proxy.watchdog import Watchdog
@@ -143,6 +143,9 @@ class Session:
         except (FramingError, MalformedMessage, LookupError) as surprise:
             self._c.breached(f"backend: {surprise}", room=room)
             return self._c.effects
+        except NamesError as error:
+            self._c.end(str(error), error.sqlstate)
+            return self._c.effects
         if self._succession.pending:
             self._succession.attempt()
         if was_held and not self._c.held and not self._c.closed:
@@ -201,7 +204,7 @@ class Session:
         self._c.frame = frame
         try:
             replacement = complete()
-        except TooManyNames as error:
+        except NamesError as error:
             self._c.end(str(error), error.sqlstate)
             return
         self._c.forward(frame if replacement is None else replacement)

@@ -45,16 +45,23 @@ _SUSPENDED: Final = ord("s")
 class HeldWrite:
     """One statement from its start to its verdict; the agent's messages wait meanwhile.
 
-    ``simple`` tells a Query from an Execute. ``counted`` is its result's account, where it has one.
+    ``counted`` is its result's account, where it has one; ``takes`` says that it asks for copy data.
     """
 
     def __init__(
-        self, conversation: Conversation, ruling: Ruling, entry: AuditEntry, counted: Counted | None
+        self,
+        conversation: Conversation,
+        ruling: Ruling,
+        entry: AuditEntry,
+        counted: Counted | None,
+        *,
+        takes: bool,
     ) -> None:
         self._c = conversation
         self._ruling = ruling
         self.entry = entry
         self._counted = counted
+        self._takes = takes
         self._counts = conversation.limits is not None and conversation.limits.affected_rows is not None
         self._simple = False
         self._meter: Meter | None = None
@@ -100,7 +107,7 @@ class HeldWrite:
         reply = self._owe(Owed.EXECUTE)
         reply.changes = changes
         reply.counted = self._counted
-        if self._ruling.running.takes:
+        if self._takes:
             # The server reads data next: the agent's, and no question of ours.
             self._c.copying = reply
             return messages + wire.FLUSH

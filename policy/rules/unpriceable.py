@@ -121,6 +121,15 @@ def unasked(policy: Policy) -> Violation:
     )
 
 
+def exchanged(policy: Policy) -> Violation:
+    """The objection to what stands for another statement than the one that was priced."""
+    return _refusal(
+        policy,
+        "Unpriceable: a prepared statement, or a name in one, has come to mean another since this was bound",
+        "Bind it again.",
+    )
+
+
 def _recursions(priced: Priced, policy: Policy) -> Iterator[Violation]:
     if any(node.kind == "Recursive Union" for node in priced.nodes):
         yield _violation(

@@ -5,7 +5,8 @@ Each conversation makes the two differ, if anything does, so that what was judge
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
@@ -13,12 +14,14 @@ import pytest
 from tests.support.postgres import Server
 from tests.support.proxy import WRITER, RunningProxy, run_proxy
 from tests.support.wire import (
+    COPY_DONE,
     FLUSH,
     SYNC,
     Client,
     Message,
     bind,
     close,
+    copy_data,
     copy_fail,
     execute,
     kinds,
@@ -35,6 +38,9 @@ POLICIES: Final = {
     "bounded": WRITER + "multiple: judged\nlimits: {result_rows: 100, affected_rows: 10}\n",
     "priced": WIDER,
     "paths": WIDER.replace('"other.fine"', '"other.fine", "shut.*"'),
+    "watched": WRITER.replace("enforce", "observe"),
+    "mending": WIDER.replace("update: allow", "update: {decide: allow, repair: once}")
+    + "repair: {turns: 1, window: 10m, scope: connection}\n",
     "coded": WIDER.replace("lock: allow", "lock: allow, do: allow").replace(
         "safe,", "safe, public.move_path,"
     ),
@@ -271,15 +277,111 @@ def test_a_query_sent_with_the_failure_of_a_copy_is_answered(proxy: RunningProxy
         untouched(proxy, client)
 
 
-def test_a_name_of_ours_cannot_be_prepared(proxy: RunningProxy) -> None:
+def by_parse(name: str) -> bytes:
+    return parse("SELECT 1", name) + SYNC
+
+
+def by_prepare(name: str) -> bytes:
+    return query(f"PREPARE {name} AS SELECT 1")
+
+
+@pytest.mark.parametrize("prepare", [by_parse, by_prepare])
+def test_a_name_of_ours_cannot_be_prepared(proxy: RunningProxy, prepare: Callable[[str], bytes]) -> None:
     with through(proxy, "bounded") as client, through(proxy, "bounded") as other:
         client.ask(query("SELECT count(*) FROM nowhere"))
-        ((asked,),) = proxy.database.execute(
-            "SELECT query FROM pg_stat_activity WHERE query LIKE 'pgturnstile_refused_%' LIMIT 1"
-        )
-        assert [errors(each.ask(parse("SELECT 1", asked), SYNC)) for each in (other,)] == [[]]
-        client.send(parse("SELECT 1", asked) + SYNC)
-        assert errors(client.rest()) == ["08P01"]
+        ((asked,),) = proxy.database.execute(f"SELECT query FROM pg_stat_activity WHERE pid = {client.pid}")
+        assert errors(other.ask(prepare(asked))) == [], "it is another's"
+        client.send(prepare(asked))
+        assert errors(client.rest()) == ["42939"]
+
+
+@pytest.mark.parametrize(
+    ("string", "found"),
+    [
+        ("DECLARE c CURSOR WITH HOLD FOR SELECT 2; SELECT 1/0", 1),
+        ("SELECT 1; DECLARE c CURSOR WITH HOLD FOR SELECT 2; SELECT 3", 1),
+        ("CLOSE c; DECLARE c CURSOR WITH HOLD FOR SELECT 2; COMMIT; SELECT 1/0", 2),
+    ],
+)
+def test_what_a_string_made_before_it_failed_is_there(proxy: RunningProxy, string: str, found: int) -> None:
+    with through(proxy, "bounded") as client:
+        client.ask(query("BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; COMMIT"))
+        client.ask(query("PREPARE s AS SELECT 1"))
+        assert len(errors(client.ask(query(string)))) == 1
+        rows = client.ask(execute("c") + SYNC)
+        assert [each.body[-1:] for each in rows if each.kind == "D"] == [str(found).encode()]
+        assert len(errors(client.ask(query("DEALLOCATE s; PREPARE s AS SELECT 2; SELECT 1/0")))) == 1
+        rows = client.ask(query("EXECUTE s"))
+        assert [each.body[-1:] for each in rows if each.kind == "D"] == [b"2"]
+        untouched(proxy, client)
+
+
+@pytest.mark.parametrize(("rows", "sqlstate"), [(3, []), (11, ["57014"])])
+@pytest.mark.parametrize("simple", [True, False])
+def test_what_execute_copies_in_is_counted(
+    proxy: RunningProxy, rows: int, sqlstate: list[str], simple: bool
+) -> None:
+    with through(proxy, "bounded") as client:
+        client.ask(query("BEGIN"))
+        client.ask(parse("COPY things (id, n) FROM STDIN", "c") + parse("EXECUTE c", "e") + SYNC)
+        client.send(query("EXECUTE c") if simple else bind("e") + execute())
+        client.read_until("G")
+        data = b"".join(copy_data(b"%d\t0\n" % (2000 + n)) for n in range(rows))
+        answer = client.ask(data + COPY_DONE + (b"" if simple else SYNC))
+        assert errors(answer) == sqlstate
+        client.ask(query("ROLLBACK"))
+        untouched(proxy, client)
+
+
+def test_what_takes_the_place_of_a_write_fails_as_it_would(proxy: RunningProxy) -> None:
+    """A Query that is held goes as Parse, Bind and Execute: where the Parse fails, nothing is read past."""
+    fails = query("UPDATE things SET n = 'x' WHERE id = 1")
+    seen = []
+    with straight(proxy.database) as server, through(proxy, "bounded") as client:
+        for side in (server, client):
+            side.send(fails + query("SELECT 1") + query("BEGIN") + fails + query("SELECT 1"))
+            seen.append([(each.kind, each.body) for each in side.cycles(5) if each.kind not in "TEN"])
+            side.ask(query("ROLLBACK"))
+        assert seen[0] == seen[1]
+        untouched(proxy, client)
+
+
+def test_what_a_function_has_made_runs_under_a_policy_that_only_observes(proxy: RunningProxy) -> None:
+    asked = [
+        query("DO $$BEGIN EXECUTE 'PREPARE made AS SELECT 42'; END$$"),
+        bind("made") + execute() + SYNC,
+        query("BEGIN"),
+        query("DO $$DECLARE r refcursor := 'opened'; BEGIN OPEN r FOR SELECT 43; END$$"),
+        execute("opened") + SYNC,
+        query("COMMIT"),
+        bind("never") + execute() + SYNC,
+    ]
+    with straight(proxy.database) as server, through(proxy, "watched") as client:
+        assert [client.ask(each) for each in asked] == [server.ask(each) for each in asked]
+    with through(proxy, "coded") as client:
+        told = [errors(client.ask(each)) for each in asked]
+        assert told == [[], ["26000"], [], [], ["34000"], [], ["26000"]]
+
+
+def test_a_portal_that_a_refusal_has_overtaken_is_compared_with_it(proxy: RunningProxy) -> None:
+    refusal = query("UPDATE things SET m = 7 WHERE id = 3")
+    with through(proxy, "mending") as client:
+        client.ask(query("BEGIN"))
+        for name, text in (
+            ("weaker", "UPDATE things SET n = 7 WHERE id < 500"),
+            ("other", "INSERT INTO other.fine VALUES (7)"),
+            ("read", "SELECT g FROM generate_series(1, 5) g"),
+        ):
+            client.ask(parse(text, name) + bind(name, name) + SYNC)
+        assert kinds(client.ask(execute("read", 2) + SYNC)) == "DDsZ"
+        client.ask(query("SAVEPOINT s"))
+        assert errors(client.ask(refusal)) == ["42703"]
+        client.ask(query("ROLLBACK TO s"))
+        assert kinds(client.ask(execute("other") + execute("read") + SYNC)) == "CDDDCZ"
+        (halted,) = (each for each in client.ask(execute("weaker") + SYNC) if each.kind == "E")
+        assert json.loads(halted.fields["detail"])["halt"] == "predicate_weakened"
+        client.ask(query("ROLLBACK"))
+        untouched(proxy, client)
 
 
 def test_a_refusal_behind_a_query_undoes_what_an_error_would(proxy: RunningProxy) -> None:
