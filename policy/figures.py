@@ -29,6 +29,12 @@ _LEADER_SHARE: Final = 0.3
 """What each worker costs the leader of its own work (get_parallel_divisor in costsize.c)."""
 _TINY: Final = 1e-9
 _APPENDS: Final = frozenset({"Append", "Merge Append"})
+_WHOLE_SCANS: Final = frozenset({"Seq Scan", "Sample Scan", "Index Scan", "Index Only Scan"})
+"""Scans that read all of their relation, those by an index where no condition narrows that."""
+_EVERY_ROW: Final = "bernoulli"
+"""The sampling method that looks at each row; SYSTEM reads some pages."""
+_READING: Final = "Select"
+"""The operation of a Foreign Scan that writes nothing."""
 
 
 class Relations(Protocol):
@@ -65,7 +71,7 @@ class Figure:
     """One node and what of it is charged. ``share`` 0..1, ``runs`` how often it runs, at least 1.
 
     ``cost`` is for one run (the nodes above hold the sum), ``rows`` for all of them. ``scanned`` is the
-    number of rows that sequential scans read of one relation in one run, None for other nodes.
+    number of rows that a scan of a whole relation reads in one run, None for other nodes.
     """
 
     node: Node
@@ -209,7 +215,7 @@ def _processes(node: Node) -> float:
 
 
 def _share_of_child(node: Node, child: Node, share: float) -> float:
-    if child.operation is not None:
+    if child.operation not in (None, _READING):
         return 1.0
     if child.role in ("InitPlan", "SubPlan"):
         # EXISTS is charged for its first row (cost_subplan in costsize.c), so less than one run of it.
@@ -217,7 +223,10 @@ def _share_of_child(node: Node, child: Node, share: float) -> float:
     if node.kind == "Limit":
         return share * _limit_share(node, child)
     blocking = node.startup >= child.total and child.total > child.startup
-    return 1.0 if blocking else share
+    if blocking:
+        return 1.0
+    # It is charged for its inputs up to where the one of them ends (initial_cost_mergejoin in costsize.c).
+    return share * _part_within(node, child) if node.kind == "Merge Join" else share
 
 
 def _limit_share(limit: Node, child: Node) -> float:
@@ -251,15 +260,17 @@ def _runs_of_child(node: Node, child: Node, outer_rows: float, own_rows: float) 
 def _scanned(
     node: Node, run_rows: float, relations: Relations | None
 ) -> tuple[float | None, SizeSource | None, bool]:
-    """The size of the relation a sequential scan reads, where that comes from, and whether the catalog says
+    """The size of the relation that a scan reads whole, where that comes from, and whether the catalog says
     that nobody ever counted it."""
-    if node.kind != "Seq Scan":
+    if node.kind not in _WHOLE_SCANS or node.has("Index Cond"):
         return None, None, False
     known = relations.relation(node.schema or "", node.relation or "") if relations is not None else None
     unknown = known is not None and known.rows < 0
-    if not node.has("Filter"):
+    by_part = known is None or any(index.partial for index in known.indexes if index.name == node.index)
+    if (not node.has("Filter") and node.sampling != _EVERY_ROW) or (node.index is not None and by_part):
         return run_rows, SizeSource.PLAN, unknown
-    if known is not None and not unknown:
+    by_pages = node.sampling not in (None, _EVERY_ROW)
+    if known is not None and not unknown and not by_pages:
         # The planner counts pages as they are now, the catalog as they were: the larger of the two.
         return max(known.rows, run_rows), SizeSource.CATALOG, False
     # A sub-select in the filter is part of a row's cost; taken for one that runs for each row.

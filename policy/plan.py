@@ -68,6 +68,7 @@ class Node:
     call: str | None = None
     cte: str | None = None
     subplan: str | None = None
+    sampling: str | None = None
     workers: int = 0
     parallel_aware: bool = False
     conditions: tuple[tuple[str, str], ...] = ()
@@ -161,6 +162,7 @@ def _node(raw: Any, depth: int) -> Node:
         call=_word(raw, "Function Call"),
         cte=_word(raw, "CTE Name"),
         subplan=_word(raw, "Subplan Name"),
+        sampling=_word(raw, "Sampling Method"),
         workers=int(_number(raw, "Workers Planned")) if "Workers Planned" in raw else 0,
         parallel_aware=raw.get("Parallel Aware") is True,
         conditions=conditions,

@@ -45,6 +45,7 @@ COLLECTING: Final = frozenset(
     | {"json_agg_strict", "jsonb_agg_strict", "json_object_agg_strict", "jsonb_object_agg_strict"}
 )
 """Aggregates of pg_catalog that keep all they are given: their value is as large as their input."""
+_COLLECTORS: Final = frozenset({"Aggregate", "WindowAgg"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def _bytes(figure: Figure, ceiling: float) -> float:
         result = figure.rows * node.width
         if result > ceiling:
             return result
-    if node.kind != "Aggregate":
+    if node.kind not in _COLLECTORS:
         return 0.0
     collected = sum(child.rows * child.width for child in node.children if child.role == "Outer")
     return collected if collected > ceiling and _collects(node) else 0.0
@@ -176,8 +177,7 @@ def _message(priced: Priced, excess: Excess) -> str:
 
 
 def _name(priced: Priced, node: Node) -> str:
-    operation = f"{node.operation} " if node.operation is not None else ""
-    kind = node.kind if not operation else operation.strip()
+    kind = node.operation if node.kind == "ModifyTable" and node.operation is not None else node.kind
     own = priced.shown(node)
     names = (own,) if own is not None else priced.relations_below(node)
     shown = " and ".join(str(name) for name in names[:2]) + (" and others" if len(names) > 2 else "")

@@ -20,7 +20,7 @@ from policy.loader import load
 from policy.model import Policy, RuleLevel
 from policy.names import PathNames, QualifiedName
 from policy.parse import MAX_ADVICE_BYTES, parse
-from policy.plan import Node, parse_plan
+from policy.plan import Node, Plan, parse_plan
 from policy.rules import BY_NAME, PLAN_RULES, cost_over_limit, page
 from tests.policy.conftest import read_catalog
 from tests.policy.test_plan import stored
@@ -297,6 +297,11 @@ class TestJudge:
         assert not cost_over_limit.joins_without_condition(replace(join, conditions=(("Join Filter", "x"),)))
         assert not cost_over_limit.joins_without_condition(replace(join, kind="Hash Join"))
 
+    def test_a_foreign_scan_is_called_so(self) -> None:
+        far = Node("Foreign Scan", 0, 99_999, 5, 4, relation="far", schema="public", operation="Select")
+        (violation,) = judge(Plan((far,)), facts_of("SELECT * FROM far"), policy_of(), TODAY).violations
+        assert violation.message.startswith("The plan's Foreign Scan on public.far costs about 99,999")
+
     def test_a_limit_hides_no_sort(self) -> None:
         cost, rows, *_ = judged("sort_under_limit", "SELECT 1 FROM order_items").violations
         assert "Nested Loop" in cost.message
@@ -462,6 +467,9 @@ DEAR = [
     ("SELECT * FROM order_items WHERE quantity + 0 > 3", "max_scan_rows"),
     ("SELECT string_agg(details::text || details::text, '') FROM orders, generate_series(1, 40)",
      "max_result_bytes"),
+    ("SELECT max(length(s)) FROM (SELECT string_agg(details::text || details::text, '') OVER () AS s FROM "
+     "orders, generate_series(1, 40)) q", "max_result_bytes"),
+    ("SELECT count(*) FROM order_items TABLESAMPLE SYSTEM (100)", "max_scan_rows"),
     ("SELECT o.*, i.* FROM orders o JOIN order_items i ON i.order_id = o.id, generate_series(1, 20)",
      "max_result_bytes"),
     ("UPDATE orders SET status = 'paid' WHERE status = 'sent'", "max_modified_rows"),
@@ -484,6 +492,8 @@ HONEST = [
     "SELECT * FROM orders LIMIT 5",
     "SELECT * FROM orders a CROSS JOIN order_items b LIMIT 5",
     "SELECT * FROM orders WHERE id = 7",
+    "SELECT count(*) FROM order_items TABLESAMPLE SYSTEM (5)",
+    "SELECT id FROM orders ORDER BY id LIMIT 3",
     "SELECT c.city, count(*) FROM customers c JOIN orders o ON o.customer_id = c.id GROUP BY 1 ORDER BY 2",
     "SELECT o.id, l.product_id FROM orders o CROSS JOIN LATERAL (SELECT product_id FROM order_items i WHERE "
     "i.order_id = o.id ORDER BY quantity LIMIT 1) l ORDER BY o.id LIMIT 20",

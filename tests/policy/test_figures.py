@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policy.catalog_values import Relation, RelationKind
+from policy.catalog_values import Index, Relation, RelationKind
 from policy.figures import Figures, LockMode, SizeSource, figures
 from policy.names import QualifiedName
 from policy.plan import Node, Plan, parse_plan
@@ -22,18 +22,23 @@ def scan(rows: float = 1000, total: float = 100, role: str = "Outer", **more: An
     return node("Seq Scan", total, rows, role=role, schema="public", relation="t", alias="t", **more)
 
 
+def by_index(rows: float, kind: str = "Index Scan", **more: Any) -> Node:
+    return node(kind, 2 * rows, rows, schema="public", relation="orders", index="orders_pkey", **more)
+
+
 def of(root: Node, **options: Any) -> Figures:
     return figures(Plan((root,)), options.pop("catalog", None), **options)
 
 
 class Rows:
-    """A catalog that knows one count."""
+    """A catalog that knows one count, and of one index."""
 
-    def __init__(self, rows: float) -> None:
+    def __init__(self, rows: float, *, partial: bool = False) -> None:
         self.rows = rows
+        self.index = Index("orders_pkey", ("id",), partial=partial)
 
     def relation(self, schema: str, name: str) -> Relation | None:
-        return Relation(schema, name, RelationKind.TABLE, "owner", rows=self.rows)
+        return Relation(schema, name, RelationKind.TABLE, "owner", rows=self.rows, indexes=(self.index,))
 
     def ancestors(self, relation: Relation) -> frozenset[QualifiedName]:
         return frozenset()
@@ -146,10 +151,11 @@ def test_the_locks_of_a_writing_cte() -> None:
         (scan(7), None, 7),
         (scan(7, 225, conditions=(("Filter", "x"),)), Rows(2_000), 350),
         (scan(7, 225, conditions=(("Filter", "x"),)), Rows(200), 200),
-        (node("Index Scan", 8, 4, relation="orders", schema="public"), None, 200),
-        (node("Index Scan", 8, 4, relation="orders", schema="public"), Rows(90), 90),
-        (node("Index Scan", 8, 4, relation="orders", schema="public"), Rows(2), 4),
-        (node("Index Scan", 8, 4, relation="orders", schema="public"), Rows(-1), 200),
+        (by_index(4, conditions=(("Index Cond", "x"),)), None, 200),
+        (by_index(4, conditions=(("Index Cond", "x"),)), Rows(90), 90),
+        (by_index(4, conditions=(("Index Cond", "x"),)), Rows(2), 4),
+        (by_index(4, conditions=(("Index Cond", "x"),)), Rows(-1), 200),
+        (by_index(4), None, 4),
     ],
 )
 def test_a_row_that_is_read_again_and_again_is_locked_once(
@@ -169,3 +175,47 @@ def test_rows_that_are_locked() -> None:
 def test_the_result_is_what_the_top_returns() -> None:
     told = of(node("Limit", 1.0, 5, scan(), width=64))
     assert (told.result_rows, told.result_bytes, told.total) == (5, 320, 1.0)
+
+
+FILTERED = (("Filter", "x"),)
+
+
+@pytest.mark.parametrize(
+    ("table", "catalog", "scanned"),
+    [
+        (by_index(900), None, 900),
+        (by_index(900, "Index Only Scan"), Rows(50), 900),
+        (by_index(9, conditions=FILTERED), Rows(5000), 5000),
+        (by_index(9, conditions=FILTERED), Rows(5000, partial=True), 9),
+        (by_index(9, conditions=FILTERED), None, 9),
+        (by_index(900, conditions=(("Index Cond", "x"),)), Rows(5000), None),
+        (node("Sample Scan", 30, 9, sampling="bernoulli", relation="t"), Rows(5000), 5000),
+        (node("Sample Scan", 30, 9, sampling="bernoulli", relation="t", conditions=FILTERED), Rows(40), 40),
+        (node("Sample Scan", 30, 900, sampling="system", relation="t"), Rows(5000), 900),
+        (node("Sample Scan", 45, 9, sampling="system", relation="t", conditions=FILTERED), Rows(5000), 2000),
+        (node("Bitmap Heap Scan", 45, 9, relation="t"), Rows(5000), None),
+    ],
+)
+def test_what_reads_a_whole_relation_reads_it_by_an_index_and_in_a_sample_too(
+    table: Node, catalog: Rows | None, scanned: float | None
+) -> None:
+    (figure,) = of(table, catalog=catalog).nodes
+    assert figure.scanned == (None if scanned is None else pytest.approx(scanned))
+
+
+def test_a_merge_join_reads_no_further_than_its_shorter_side() -> None:
+    """So it is charged: the whole of the longer one would cost more than the join."""
+    long, short = by_index(60_000, role="Outer"), replace(scan(10), role="Inner")
+    join = node("Merge Join", 1200, 10, long, short, conditions=(("Merge Cond", "x"),))
+    _, most, whole = of(join).nodes
+    assert (most.cost, most.rows, most.scanned) == pytest.approx((1200, 600, 600))
+    assert (whole.cost, whole.scanned) == (100, 10)
+    _, _, part, _ = of(node("Limit", 120, 1, replace(join, role="Outer"))).nodes
+    assert (part.cost, part.scanned) == pytest.approx((120, 60))
+
+
+def test_a_foreign_scan_under_a_limit_reads_its_share_and_what_writes_runs_to_its_end() -> None:
+    for operation, rows in (("Select", 10), ("Update", 1000)):
+        far = node("Foreign Scan", 100, 1000, role="Outer", operation=operation, relation="far")
+        _, figure = of(node("Limit", 1, 10, far)).nodes
+        assert figure.rows == pytest.approx(rows)
