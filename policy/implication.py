@@ -35,7 +35,7 @@ OF_NO_RELATION: Final = "()"
 _WRITING: Final = frozenset({"insert", "update", "delete", "merge"})
 _STRICT: Final = frozenset({*HOLDS, "~~", "!~~", "~~*", "!~~*", "~", "!~", "~*", "!~*"})
 """Operators that are null where an operand is."""
-_MERGING: Final = frozenset(("fields", ("sval", name)) for name in ("bool", "char", "bit", "varbit"))
+_MERGING: Final = frozenset(("fields", (".sval", name)) for name in ("bool", "char", "bit", "varbit"))
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _MOMENT: Final = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2})?", re.ASCII)
 _DIGITS: Final = re.compile(r"\d+", re.ASCII)
@@ -383,7 +383,7 @@ def _is_plain(level: Level) -> bool:
             and not builtin.is_window(call[1])
             for call in calls
         )
-        and not any("over" in each or "aggfilter" in each for call in calls for each in subforms(call[3]))
+        and not any(".over" in each or ".agg_filter" in each for call in calls for each in subforms(call[3]))
     )
 
 
@@ -511,8 +511,8 @@ def _loosened(form: Any) -> Any:
     """
     if not isinstance(form, tuple) or not form:
         return form
-    if form[:2] == ("node", "TypeCast") and not _merges(dict(form[2][1:])["typeName"]):
-        return _loosened(dict(form[2][1:])["arg"])
+    if form[:2] == ("node", "TypeCast") and not _merges(dict(form[2][1:])[".typeName"]):
+        return _loosened(dict(form[2][1:])[".arg"])
     if form[0] in ("num", "typed"):
         return ("text", form[-1])
     if form[0] == "in":
@@ -523,5 +523,5 @@ def _loosened(form: Any) -> Any:
 def _merges(type_name: Form) -> bool:
     """Whether a cast to the type makes one value of several that differ in more than how they are written."""
     fields = dict(type_name[1:])
-    *_, name = fields["names"]
-    return "typmods" in fields or name[2] in _MERGING
+    *_, name = fields[".names"]
+    return ".typmods" in fields or name[2] in _MERGING

@@ -135,7 +135,7 @@ class _Reader:
             level = self._statement(kind, query, scope)
             if kind != "SelectStmt":
                 self._writes.append(level)
-            columns = tuple(names_of(cte.get("aliascolnames", ())))
+            columns = _columns(cte.get("aliascolnames", ()))
             options = {k: cte[k] for k in ("search_clause", "cycle_clause") if k in cte}
             extras = self._terms.generic(options, scope) if options else ()
             ctes[name] = (("cte", level, columns, extras), before - self._budget.left)
@@ -255,7 +255,7 @@ class _Reader:
             return self._join(fields, scope, labels, where, outer)
         label = next(labels)
         alias = fields.get("alias", {})
-        columns = tuple(names_of(alias.get("colnames", ())))
+        columns = _columns(alias.get("colnames", ()))
         if kind == "RangeVar":
             if self._is_cte(fields, scope):
                 form, cost = scope.ctes[fields["relname"]]
@@ -417,6 +417,11 @@ class _Reader:
             for row in rows
             for place, value in enumerate(row["List"].get("items", ()))
         )
+
+
+def _columns(names: Sequence[Node]) -> Form:
+    """What an alias calls columns: a form, not mere names, of which the first could be taken for a form's."""
+    return ("cols", *names_of(names)) if names else ()
 
 
 _STATEMENTS: Final[Mapping[str, Callable[[_Reader, Fields, Scope | None], Level]]] = {

@@ -317,7 +317,10 @@ class Terms:
         return self._sublink(fields, scope, True, True) if inner is None else self.value(inner, scope)
 
     def generic(self, item: Any, scope: Scope) -> Any:
-        """What has no reading of its own: its fields, less places, with the forms of what is within."""
+        """What has no reading of its own: its fields, less places, with the forms of what is within.
+
+        A dot keeps the name of a field from being taken for a form's.
+        """
         self._budget.spend()
         if isinstance(item, Mapping):
             if len(item) == 1:
@@ -327,7 +330,7 @@ class Terms:
                 if kind[:1].isupper():
                     return self.value(item, scope)
             kept = sorted(name for name in item if name not in _DROPPED)
-            return ("fields", *((name, self.generic(item[name], scope)) for name in kept))
+            return ("fields", *((f".{name}", self.generic(item[name], scope)) for name in kept))
         if isinstance(item, list):
             return ("list", *(self.generic(each, scope) for each in item))
         return item

@@ -593,3 +593,27 @@ def test_an_attempt_knows_what_it_is() -> None:
     assert made("UPDATE t SET a = 1 WHERE true").untied
     assert not made("EXPLAIN DELETE FROM t WHERE a = 1").runs
     assert attempt(parse("DELETE FROM t"), PathNames((("sales",),))).targets == {"sales.t"}
+
+
+@pytest.mark.parametrize("word", ["col", "call", "set", "relation", "rows", "op", "param", "fault", "level"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1 FROM unnest(a) AS _({}, place), t WHERE t.custmer = 1",
+        "WITH x({}) AS (SELECT 1) SELECT * FROM x, t WHERE t.custmer = 1",
+        "SELECT 1 FROM (SELECT 1, 2) AS x({}, b), t WHERE t.custmer = 1",
+        "SELECT 1 FROM t AS x({}) WHERE x.custmer = 1",
+        'COPY t ("{}") FROM STDIN WHERE custmer = 1',
+        'COPY "{}" FROM STDIN WHERE custmer = 1',
+        'SELECT t."{}" FROM t WHERE custmer = 1 FOR UPDATE OF t',
+    ],
+)
+def test_no_name_is_taken_for_a_form(sql: str, word: str) -> None:
+    """A normal form is tuples that begin with what they are: the names in a statement are none of them."""
+    assert _answers(sql.format(word)) == _answers(sql.format("plain"))
+
+
+def _answers(sql: str) -> list[Halt | None]:
+    first, finding = refused(sql, "custmer", ("customer",))
+    mended, gone = sql.replace("custmer", "customer"), sql.replace("custmer = 1", "true")
+    return [compare(first, finding, made(text)) for text in (sql, mended, gone)]
