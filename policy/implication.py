@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from policy import builtin
 from policy.comparisons import HOLDS, MIRRORED, folded
@@ -40,8 +40,20 @@ _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _MOMENT: Final = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}(:\d{2})?", re.ASCII)
 _DIGITS: Final = re.compile(r"\d+", re.ASCII)
 _TWO_DIGIT_YEAR: Final = 6
+_BELOW: Final = frozenset({"<", "<="})
+_ABOVE: Final = frozenset({">", ">="})
+_BINARY: Final = 4
+"""Members of a form of two operands: ``("op", symbol, left, right)``."""
 _DATE_TYPES: Final = frozenset({"date", "timestamp", "timestamptz"})
 _PREFIX: Final = re.compile(r"([^%_\\]*[^%_\\ ])%+")
+
+
+class _Comparison(NamedTuple):
+    """``tested``, which reads columns, held by ``symbol`` to values of ``kinds``, which read none."""
+
+    tested: Form
+    symbol: str
+    kinds: frozenset[str]
 
 
 class Reasoning:
@@ -104,7 +116,33 @@ class Reasoning:
         )
 
     def _unimplied(self, goals: Iterable[Form], given: Sequence[Form]) -> Iterator[Form]:
-        return (goal for goal in goals if not self.implied(goal, given))
+        goals = tuple(goals)
+        for goal in goals:
+            if not self.implied(goal, given) and not self._said_anew(goal, goals, given):
+                yield goal
+
+    def _said_anew(self, goal: Form, goals: Sequence[Form], given: Sequence[Form]) -> bool:
+        """Whether a comparison of the call of a function that does not exist is made without it: of the same
+        columns, with a value of another kind, or for ``=`` as a range of one (``year(d) = 2025``).
+
+        Such values cannot be compared with the ones before; those that can are ``implied``'s. What stood in
+        the first statement already says nothing anew.
+        """
+        faulty = _faulty_comparison(goal)
+        if faulty is None:
+            return False
+        of_same = [
+            compared
+            for known in given
+            if known not in goals and (compared := _comparison(known)) is not None
+            if _columns(compared.tested) == _columns(faulty.tested)
+        ]
+        self._budget.spend(len(given))
+        others = {each.symbol for each in of_same if each.kinds.isdisjoint(faulty.kinds)}
+        if faulty.symbol != "=":
+            return bool(others)
+        bounds = {each.symbol for each in of_same if each.tested[0] == "col"}
+        return "=" in others or not (bounds.isdisjoint(_BELOW) or bounds.isdisjoint(_ABOVE))
 
     def _pads_alike(self, first: Form, second: Form) -> bool:
         """A wider ON finds more partners, a narrower one leaves more rows without any."""
@@ -308,6 +346,26 @@ _FOLLOWS: Final[Mapping[str, Callable[[Reasoning, Form, Form], bool]]] = {
     "not": Reasoning._not_follows,
     "sublink": Reasoning._sublink_follows,
 }
+
+
+def _comparison(condition: Form) -> _Comparison | None:
+    """``condition`` where it compares something with values that read no column; ``in`` is ``=``."""
+    if condition[0] == "in":
+        return _Comparison(condition[1], "=", frozenset(value[0] for value in condition[2]))
+    if condition[0] != "op" or len(condition) != _BINARY or condition[1] not in _BELOW | _ABOVE:
+        return None
+    _, symbol, left, right = condition
+    if _columns(right) or any(form[:1] == ("sublink",) for form in subforms(right)):
+        return None
+    return _Comparison(left, symbol, frozenset({right[0]}))
+
+
+def _faulty_comparison(condition: Form) -> _Comparison | None:
+    """The same of the call of a function that does not exist, which reads some column."""
+    compared = _comparison(condition)
+    if compared is None or compared.tested[0] != "fault" or compared.tested[1][0] != "call":
+        return None
+    return compared if _columns(compared.tested) else None
 
 
 def joins(condition: Form) -> bool:

@@ -91,7 +91,9 @@ def is_placeholder(value: Form) -> bool:
     parts = list(subforms(value))
     if any(part[:1] in (("col",), ("sublink",), ("param",)) for part in parts):
         return False
-    return any(_is_dummy(part) for part in parts)
+    # What is put together of pieces, concat('TO', 'DO'); subforms come last first.
+    texts = [part[-1] for part in reversed(parts) if part[:1] in (("text",), ("typed",))]
+    return any(map(_is_dummy, parts)) or (len(texts) > 1 and _is_dummy_text("".join(map(str, texts))))
 
 
 def _is_dummy(form: Form) -> bool:

@@ -485,6 +485,31 @@ def test_a_fault_in_place(sqlstate: str, first: str, at: str, kept: str, weakene
     assert halted in (Halt.PREDICATE_WEAKENED, Halt.TAUTOLOGY)
 
 
+@pytest.mark.parametrize(
+    ("first", "kept", "lost"),
+    [
+        ("datediff(a, b) > 1", "a - b > interval '1 day'", "a > date '2025-01-01'"),
+        ("datediff(a, b) > 1", "a::date - b::date > 1", "a::date - b::date > 0"),
+        ("datediff(now(), d) > 30", "d < now() - interval '30 days'", "now() > '2025-01-01'"),
+        ("year(d) = 2025", "extract(year FROM d) = 2025", "extract(year FROM d) > 2024"),
+        ("year(d) = 2025", "d >= '2025-01-01' AND d < '2026-01-01'", "d >= '2025-01-01'"),
+        ("year(d) = 2025", "d BETWEEN '2025-01-01' AND '2025-12-31'", "d < '2026-01-01'"),
+        ("year(d) = 2025", "date_trunc('year', d) = '2025-01-01'", "date_trunc('year', d) > '2025-01-01'"),
+        ("year(d) = 2025", "to_char(d, 'YYYY') = '2025'", "to_char(now(), 'YYYY') = '2025'"),
+        ("year(d) = 2025 AND d > '2020-01-01' AND d < '2030-01-01'", "d = '2025-07-01'", "d > '2020-01-01'"),
+        ("date_format(d, '%Y') = '2025'", "d >= '2025-01-01' AND d < '2026-01-01'", "d <> '2025-01-01'"),
+        ("ifnull(n, 0) = 5", "coalesce(n, 0) = 5", "coalesce(n, 0) >= 5 AND coalesce(n, 0) <= 9"),
+        ("nvl(n, 0) > 5", "coalesce(n, 0) > 5", "coalesce(n, 0) > 4"),
+    ],
+)
+def test_a_condition_said_without_the_function_that_does_not_exist(first: str, kept: str, lost: str) -> None:
+    called = first.partition("(")[0]
+    before, finding = refused(f"UPDATE t SET z = 1 WHERE {first}", called, sqlstate="42883")
+    assert compare(before, finding, made(f"UPDATE t SET z = 1 WHERE {kept}")) is None
+    halted = compare(before, finding, made(f"UPDATE t SET z = 1 WHERE {lost}"))
+    assert halted in (Halt.PREDICATE_WEAKENED, Halt.PREDICATE_REMOVED, Halt.TAUTOLOGY)
+
+
 def test_values_that_were_refused_at_bind() -> None:
     sql = "UPDATE t SET z = 1 WHERE id = $1 AND k = 7"
     first, finding = refused(sql, sqlstate="22P02", parameters=("twelve",), at_bind=True)
@@ -535,7 +560,7 @@ PLACEHOLDERS = (
     "'TODO' | 'todo: ask' | 'N/A' | 'unknown' | 'Unknown-1' | 'xxx' | '' | ' ' | '-' | '--' | '???' | "
     "'test' | 'test1' | 'placeholder' | 'none' | '00000' | 0 | -1 | 0.0 | 999999 | NULL | DEFAULT | "
     "'1970-01-01' | timestamp '1970-01-01 00:00' | 'epoch' | upper('todo') | 'TO' || 'DO' | "
-    "coalesce(NULL, 'N/A') | 'tbd'::varchar(10) | (SELECT 'TBD') | '{}'"
+    "concat('TO', 'DO') | coalesce(NULL, 'N/A') | 'tbd'::varchar(10) | (SELECT 'TBD') | '{}'"
 )
 VALUES = (
     "'TR-5-A' | 'TR000021' | $1 | now() | current_date | 7 | '7' | '2025-05-05' | 'NL' | 'Ada' | "
