@@ -29,6 +29,11 @@ GROWING: Final = frozenset({"repeat", "lpad", "rpad", "array_fill", "format", "r
 _PADDED_TYPES: Final = {"bpchar": 1.0, "bit": 1 / 8}
 """Types whose casts fill up to the length they name, with bytes a unit of it."""
 _TRACEABLE: Final = frozenset({SourceKind.RELATION, SourceKind.SUBQUERY, SourceKind.CTE})
+_LISTS: Final = frozenset(
+    {"distinctClause", "groupClause", "havingClause", "limitCount", "limitOffset", "sortClause", "targetList"}
+    | {"valuesLists", "whereClause", "windowClause"}
+)
+"""Fields of a SelectStmt that hold expressions over what its FROM gives."""
 _PASSES: Final = 8
 _MAX_TRACE: Final = 64
 """Columns through which one number is traced to where it is made."""
@@ -75,11 +80,46 @@ def growth(facts: Facts) -> Growth | None:
             break
         if largest is None and derived:
             # Values may pass through sub-selects from one growth into the next: a pass for each of them.
-            passes = min(len(found), _PASSES)
+            passes = min(sum(_links(list(read))), _PASSES)
         largest = max(found, key=lambda each: each.bytes)
         text = max(text, largest.bytes)
         passes -= 1
     return largest
+
+
+def _links(node: Any) -> tuple[int, int]:
+    """How many growths a value may pass through one after the other: in ``node`` itself, and in sub-selects.
+
+    What is nested counts as one, being worked out at once; so do all that the lists of one SELECT hold, since
+    none of them reads what another makes. What stands in FROM may.
+    """
+    if isinstance(node, list):
+        parts = [_links(item) for item in node]
+        return sum(own for own, _ in parts), sum(below for _, below in parts)
+    if not isinstance(node, Mapping):
+        return 0, 0
+    own = below = 0
+    for kind, fields in node.items():
+        if kind == "SelectStmt":
+            below += _links_of_select(fields)
+            continue
+        inside, deeper = _links(fields)
+        own += 1 if _grows(kind, fields) else inside
+        below += deeper
+    return own, below
+
+
+def _links_of_select(fields: Mapping[str, Any]) -> int:
+    lists = _links({key: value for key, value in fields.items() if key in _LISTS})
+    others = _links({key: value for key, value in fields.items() if key not in _LISTS})
+    return min(lists[0], 1) + lists[1] + sum(others)
+
+
+def _grows(kind: str, fields: Any) -> bool:
+    """Whether it may be a call or a cast that makes much of little."""
+    if kind == "FuncCall":
+        return names_of(fields.get("funcname", ()))[-1] in GROWING
+    return kind == "TypeCast" and names_of(fields["typeName"].get("names", ("",)))[-1] in _PADDED_TYPES
 
 
 class _Columns:

@@ -17,6 +17,10 @@ def grown(sql: str) -> Growth | None:
     return growth(facts) if may_grow(facts) else None
 
 
+ESCAPED = "replace(replace(replace(name, '&', '&amp;'), '<', '&lt;'), '>', '&gt;')"
+"""Five, four and four bytes for one."""
+
+
 @pytest.mark.parametrize(
     ("sql", "size"),
     [
@@ -79,12 +83,42 @@ def test_the_largest_value(sql: str, size: float) -> None:
         ("SELECT repeat('#', n) FROM generate_series(900000000, 900000000) n", HUGE),
         ("SELECT repeat('#', p.stock) FROM products p, unnest(p.tags) t", 1000),
         ("SELECT repeat(x, 9000) FROM (SELECT repeat('a', 9000) AS x) t", 9000.0**2 * 64),
+        # What one SELECT nests, or lists, is worked out at once.
+        (f"SELECT x FROM (SELECT {ESCAPED} AS x FROM products) t", 64 * 5 * 4 * 4),
+        (f"SELECT x, y FROM (SELECT {ESCAPED} AS x, {ESCAPED} AS y FROM products) t", 64 * 5 * 4 * 4),
+        (f"WITH e AS (SELECT {ESCAPED} AS x FROM products) SELECT {ESCAPED} FROM e", 64 * 80.0**2),
+        # What reads another's is not, wherever it stands.
+        ("SELECT 1 FROM repeat('a', 90) x, repeat(x, 90) y, repeat(y, 90) z", 90.0**3 * 64),
+        (
+            "SELECT 1 FROM LATERAL (SELECT repeat('a', 90) x) s, LATERAL (SELECT repeat(x, 90) y) t",
+            90.0**2 * 64,
+        ),
+        ("SELECT x FROM (SELECT repeat('a', 90) AS x UNION SELECT repeat('b', 9)) t", 90),
     ],
 )
 def test_columns_that_the_statement_makes(sql: str, size: float) -> None:
     found = grown(sql)
     assert found is not None
     assert found.bytes == pytest.approx(size)
+
+
+@pytest.mark.parametrize(
+    ("sql", "least"),
+    [
+        ("SELECT repeat((SELECT repeat(x, 90) FROM (SELECT repeat('a', 90) AS x) s), 90)", 90.0**3),
+        ("SELECT repeat(y, 90) FROM (SELECT repeat(x, 90) y FROM (SELECT repeat('a', 90) x) s) t", 90.0**3),
+        (
+            "WITH a AS (SELECT repeat('a', 90) x), b AS (SELECT repeat(x, 90) y FROM a) SELECT y FROM b",
+            90.0**2,
+        ),
+        ("UPDATE t SET a = repeat(x, 90) FROM (SELECT repeat('a', 90) x) s RETURNING repeat(a, 90)", 90.0**3),
+        ("SELECT 1 FROM (SELECT repeat('a', 90) x) s WHERE repeat(x, 90) > repeat('b', 9)", 90.0**2),
+    ],
+)
+def test_what_passes_from_one_into_another_is_no_less(sql: str, least: float) -> None:
+    found = grown(sql)
+    assert found is not None
+    assert found.bytes >= least
 
 
 @pytest.mark.parametrize(
