@@ -113,6 +113,7 @@ def _freeze(walk: Walk, sql: str, start: int, node: str, not_understood: NotUnde
         session=tuple(walk.session),
         runs=walk.running and not (walk.explains and not walk.analyze),
         explain_analyze=walk.analyze,
+        explain_verbose=walk.verbose,
         parameters=walk.parameters,
         creates_temp=walk.creates_temp,
         locks_as_reading=walk.locks_as_reading,

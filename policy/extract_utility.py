@@ -38,15 +38,12 @@ _ACCESS_SHARE_LOCK: Final = 1
 
 def _explain(walk: Walk, fields: Fields) -> None:
     walk.add_class(StatementClass.EXPLAIN)
-    analyze = False
-    for option in fields.get("options", ()):
-        element = option["DefElem"]
-        if element["defname"] == "analyze":
-            # As ExplainQuery does: in order, the last one wins.
-            analyze = _is_on(element.get("arg"))
+    # As ExplainQuery does: in order, the last one of a name wins.
+    elements = [option["DefElem"] for option in fields.get("options", ())]
+    options = {element["defname"]: _is_on(element.get("arg")) for element in elements}
     walk.explains = True
-    walk.analyze = analyze
-    running, walk.running = walk.running, walk.running and analyze
+    walk.analyze, walk.verbose = options.get("analyze", False), options.get("verbose", False)
+    running, walk.running = walk.running, walk.running and walk.analyze
     walk.visit_final(fields["query"])
     walk.running = running
     walk.rest("ExplainStmt", fields, _QUERY)

@@ -207,6 +207,7 @@ class Walk:
         self.only_names = False
         """Inside a statement that names objects, types among them, and casts nothing."""
         self.analyze = False
+        self.verbose = False
         self.explains = False
         self.creates_temp = False
         self.locks_as_reading = False

@@ -513,6 +513,7 @@ class Facts:
     runs: bool = True
     """False for EXPLAIN without ANALYZE, which plans its statement but does not run it."""
     explain_analyze: bool = False
+    explain_verbose: bool = False
     parameters: int = 0
     """The highest $n."""
     creates_temp: bool = False

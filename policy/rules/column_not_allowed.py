@@ -4,9 +4,10 @@ What it refuses
     Every use of a column that ``columns`` hides: in the select list, WHERE, ORDER BY, GROUP BY, ON, USING,
     RETURNING, SET, an INSERT's column list, COPY; and whatever takes columns without naming them: ``*``,
     ``t.*``, the whole row ``t`` (also ``to_jsonb(t)``, ``t.row_to_json``), TABLE, COPY t, INSERT without a
-    column list, NATURAL JOIN, a list of column aliases over the relation; and with a catalog a value of its
-    row type (``NULL::t``), of which all columns are told, what DDL computes of stored rows (a check, an
-    index, a policy, a rule, a foreign key to it), and a new name that ``columns`` does not hide it by.
+    column list, NATURAL JOIN, a list of column aliases over the relation. With a catalog also a value of its
+    row type (``NULL::t``), of which all columns are told; EXPLAIN of a view that reads it, and with VERBOSE
+    of whatever scans its relation; what DDL computes of stored rows (a check, an index, a policy, a rule, a
+    foreign key to it), and a new name that ``columns`` does not hide it by.
 Why
     A hidden value can be read out of an order, a count or a join as well as out of a select list. Without a
     catalog, a name without a qualifier counts as the hidden column wherever it could be one; with one, where

@@ -12,7 +12,7 @@ from typing import Final
 
 from policy.calls import Via, find_calls
 from policy.catalog_names import CatalogNames
-from policy.catalog_values import ColumnId, Function, Relation
+from policy.catalog_values import ColumnId, Function, Relation, RelationKind
 from policy.facts import ColumnRef, Facts, FunctionRef, RelationRef, Use
 from policy.model import Catalogs, ColumnRule, Pattern, Policy, StatementClass, Views, Violation
 from policy.names import QualifiedName
@@ -169,6 +169,7 @@ class Reader:
         yield from self._copies()
         yield from self._rows_of_functions()
         yield from self._row_types()
+        yield from self._explained()
         yield from self._definitions()
         yield from self._renames()
         if self._policy.relations.views is Views.EXPAND:
@@ -260,6 +261,32 @@ class Reader:
             for column in relation.columns
         )
 
+    def _explained(self) -> Iterator[Violation]:
+        """A plan tells the conditions of the views in it, and with VERBOSE what columns a scan gives: often all
+        there are (use_physical_tlist in createplan.c)."""
+        if self._facts.node != "ExplainStmt":
+            return
+        for answer in self._resolution.relations:
+            for relation in answer.relations:
+                reached = self._names.catalog.reach(relation)
+                behind = self._hidden.first_rule(reached)
+                if self._facts.explain_verbose:
+                    yield from self._scanned(answer.ref, relation, reached)
+                elif behind is not None and relation.kind is RelationKind.VIEW:
+                    what = "EXPLAIN tells how {} is made, which reads"
+                    yield self._through(answer.ref, relation, behind, what, "Run the query itself instead.")
+
+    def _scanned(self, ref: RelationRef, top: Relation, reached: Iterable[ColumnId]) -> Iterator[Violation]:
+        """Of the tables that a scan for ``top`` is of, the first with a hidden column."""
+        below = sorted({QualifiedName(read.schema, read.relation) for read in reached} - {top.qualified})
+        tables = (top, *filter(None, (self._names.catalog.relation(*name) for name in below)))
+        for table in tables:
+            columns = (ColumnId(table.schema, table.name, column.name) for column in table.columns)
+            for _, rule in self._refused(columns)[:1]:
+                hint = "Leave VERBOSE out; or run the query itself instead."
+                yield self._through(ref, top, rule, "EXPLAIN VERBOSE of {} may tell of", hint)
+                return
+
     def _definitions(self) -> Iterator[Violation]:
         """What a definition computes of rows that are there: a check, an index, the condition of a policy or
         rule. No query says whose its names are: what its sub-selects do not offer is the table's."""
@@ -348,11 +375,18 @@ class Reader:
             position,
         )
 
-    def _through(self, ref: RelationRef, view: Relation, rule: ColumnRule) -> Violation:
+    def _through(
+        self,
+        ref: RelationRef,
+        view: Relation,
+        rule: ColumnRule,
+        what: str = "Relation {} reads",
+        hint: str = "Leave it out, or read what you may of the tables below it.",
+    ) -> Violation:
         return Violation(
             rule=self._rule,
-            message=f"Relation {view.qualified} reads columns that policy {self._policy.name} hides",
-            hint="Leave it out, or read what you may of the tables below it.",
+            message=f"{what.format(view.qualified)} columns that policy {self._policy.name} hides",
+            hint=hint,
             object=str(view.qualified),
             position=ref.position or self._facts.start,
             line=rule.line,

@@ -9,7 +9,7 @@ import pytest
 
 from policy.catalog import Catalog
 from policy.catalog_names import UnreadCatalog
-from policy.catalog_values import Expression, ExpressionOrigin, Uses
+from policy.catalog_values import ColumnId, Expression, ExpressionOrigin, Flow, Uses
 from policy.decision import Allow, Reject, Situation, decide
 from policy.model import Halt, Violation
 from policy.parse import parse
@@ -53,6 +53,20 @@ GENERATED = names(
     )
 )
 """With a generated column, which a part of the table makes in its own way."""
+_WELL_PAID = view("well_paid", "name text", "employees(name, salary)")
+_FLOW = Flow(((ColumnId("public", "employees", "name"),),))
+WELL_PAID = names(
+    catalog=Catalog(
+        replace(
+            CONTENT,
+            relations=(
+                *CONTENT.relations,
+                replace(_WELL_PAID, rules=(replace(_WELL_PAID.rules[0], flow=_FLOW),)),
+            ),
+        )
+    )
+)
+"""With a view that chooses its rows by a hidden column and shows none."""
 
 
 def rules_of(found: list[Violation]) -> set[str]:
@@ -217,6 +231,39 @@ class TestColumns:
         assert found.position
         if column is None:
             assert "salary" not in found.message + found.hint
+
+    @pytest.mark.parametrize(
+        ("sql", "says"),
+        [
+            # A scan below a DISTINCT gives every column there is.
+            ("EXPLAIN VERBOSE SELECT DISTINCT name FROM employees", "EXPLAIN VERBOSE of public.employees"),
+            ("EXPLAIN (VERBOSE, FORMAT JSON) SELECT name FROM staff", "EXPLAIN VERBOSE of public.staff"),
+            ("EXPLAIN (VERBOSE off, VERBOSE 1) SELECT id FROM employees", "EXPLAIN VERBOSE of"),
+            ("EXPLAIN SELECT name FROM well_paid", "EXPLAIN tells how public.well_paid is made"),
+            ("EXPLAIN (COSTS off) SELECT o.id FROM orders o, well_paid LIMIT 1", "EXPLAIN tells how"),
+        ],
+    )
+    def test_a_plan_may_not_tell_of_hidden_columns(self, sql: str, says: str) -> None:
+        (found,) = objections(sql, reader(), WELL_PAID)
+        assert found.rule == COLUMN
+        assert found.message.startswith(says)
+        assert "salary" not in found.message + found.hint
+
+    def test_what_such_a_view_shows_may_be_read(self) -> None:
+        assert objections("SELECT name FROM well_paid", reader(), WELL_PAID) == []
+
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "EXPLAIN SELECT DISTINCT name FROM employees",
+            "EXPLAIN (VERBOSE, VERBOSE false) SELECT name FROM employees",
+            "EXPLAIN (ANALYZE, BUFFERS) SELECT name FROM staff",
+            "EXPLAIN VERBOSE SELECT id FROM orders",
+            "EXPLAIN VERBOSE SELECT customer FROM order_view",
+        ],
+    )
+    def test_any_other_plan_is_shown(self, sql: str) -> None:
+        assert objections(sql, reader()) == []
 
     @pytest.mark.parametrize(
         ("sql", "columns", "column"),
