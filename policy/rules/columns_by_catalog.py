@@ -262,8 +262,8 @@ class Reader:
         )
 
     def _explained(self) -> Iterator[Violation]:
-        """A plan tells the conditions of the views in it, and with VERBOSE what columns a scan gives: often all
-        there are (use_physical_tlist in createplan.c)."""
+        """A plan tells the conditions of the views in it, and with VERBOSE which columns a scan gives: often
+        all there are (use_physical_tlist in createplan.c)."""
         if self._facts.node != "ExplainStmt":
             return
         for answer in self._resolution.relations:
