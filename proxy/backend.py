@@ -35,6 +35,8 @@ _MAX_NOTICES: Final = 1000
 _MAX_PARAMETERS: Final = 256
 """Parameters whose value is kept; a server reports some fifteen."""
 _CACHED_KEYS: Final = 256
+TAKES_NONE: Final = "57P03"
+"""cannot_connect_now: there is no server, or it is starting, recovering or shutting down."""
 _SCRAM: Final = frozenset({scram.MECHANISM, scram.MECHANISM_PLUS})
 
 _LISTED: Final = "pg_catalog.current_setting('search_path')"
@@ -139,7 +141,7 @@ async def connect(endpoint: Endpoint) -> TransportStream:
         else:
             _, stream = await loop.create_connection(TransportStream, endpoint.host, endpoint.port)
     except OSError as error:
-        raise BackendError("the database server cannot be reached", "57P03") from error
+        raise BackendError("the database server cannot be reached", TAKES_NONE) from error
     try:
         if endpoint.tls is not None and not endpoint.is_socket:
             await encrypt(stream, endpoint)
@@ -177,12 +179,31 @@ async def _agrees_to_tls(stream: Stream, mode: TLSMode) -> bool:
     return True
 
 
+async def takes_sessions(stream: Stream, role: str, database: str) -> None:
+    """Whether the server would begin a session, asked as pg_isready does: it need not say more than how the
+    role is to prove itself. Raises BackendError where it says that it takes none at the moment, or nothing.
+
+    Source: src/interfaces/libpq/fe-connect.c (internal_ping).
+    """
+    stream.write(startup.encode_startup({"user": role, "database": database}))
+    try:
+        await _next(stream)
+    except BackendError as error:
+        # Any other error is an answer of a server that is there.
+        if error.sqlstate == TAKES_NONE:
+            raise
+    except StreamClosedError as error:
+        raise BackendError("the database server closed the connection", TAKES_NONE) from error
+    except MalformedMessage as error:
+        raise BackendError("the database server broke the protocol at login", "08P01") from error
+
+
 async def log_in(stream: Stream, login: Login) -> BackendSession:
     """Log in, read everything up to the first ReadyForQuery, then verify the pins. Raises BackendError."""
     try:
         return await _log_in(stream, login)
     except StreamClosedError as error:
-        raise BackendError("the database server closed the connection", "57P03") from error
+        raise BackendError("the database server closed the connection", TAKES_NONE) from error
     except (MalformedMessage, scram.ScramError, ValueError, struct.error) as error:
         raise BackendError("the database server broke the protocol at login", "08P01") from error
 

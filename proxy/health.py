@@ -50,6 +50,13 @@ class Readiness:
         return not self.problems
 
 
+class TurnedAway(NamedTuple):
+    """The last login for which there was no server, or none that takes sessions; none has succeeded since."""
+
+    role: str
+    database: str
+
+
 class Facts(NamedTuple):
     """What a process knows of itself at the moment. ``catalogs`` says of each database in use whether its
     schema can be read; ``workers`` how many of how many serve, where there are any."""
@@ -60,17 +67,23 @@ class Facts(NamedTuple):
     audit: AuditState | None
     reload: LastReload | None
     workers: tuple[int, int] | None = None
+    turned_away: TurnedAway | None = None
 
 
 class Health:
-    """``facts`` and ``endpoint`` are asked each time; ``reach`` makes a connection and ends it again."""
+    """``facts`` and ``endpoint`` are asked each time; ``reach`` makes a connection and ends it again.
+
+    That a server can be connected to says little: its kernel accepts for one that hangs, and one that starts,
+    recovers or shuts down takes no session. Whether it does is asked as well, where a login was turned away,
+    and of that login: a question of a role of our own making would be a line in the server's log each time.
+    """
 
     def __init__(
         self,
         facts: Callable[[], Awaitable[Facts]],
         endpoint: Callable[[], Endpoint],
         *,
-        reach: Callable[[Endpoint], Awaitable[None]] | None = None,
+        reach: Callable[[Endpoint, TurnedAway | None], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._facts = facts
@@ -81,8 +94,8 @@ class Health:
         self._asked: tuple[float, str | None] | None = None
 
     async def readiness(self) -> Readiness:
-        unreachable = await self._unreachable()
         facts = await self._facts()
+        unreachable = await self._unreachable(facts.turned_away)
         problems = []
         if facts.draining:
             problems.append("draining")
@@ -94,17 +107,17 @@ class Health:
             problems.append(f"audit: {facts.audit.failing}")
         return Readiness(tuple(problems), _detail(facts, unreachable))
 
-    async def _unreachable(self) -> str | None:
+    async def _unreachable(self, turned_away: TurnedAway | None) -> str | None:
         """Why the database server cannot be had; None where it can."""
         async with self._asking:
             if self._asked is None or self._clock() - self._asked[0] >= _HOLDS_S:
-                self._asked = (self._clock(), await self._ask())
+                self._asked = (self._clock(), await self._ask(turned_away))
             return self._asked[1]
 
-    async def _ask(self) -> str | None:
+    async def _ask(self, turned_away: TurnedAway | None) -> str | None:
         try:
             async with asyncio.timeout(_REACH_S):
-                await self._reach(self._endpoint())
+                await self._reach(self._endpoint(), turned_away)
         except BackendError as error:
             return str(error)
         except TimeoutError:
@@ -112,8 +125,13 @@ class Health:
         return None
 
 
-async def _connect(endpoint: Endpoint) -> None:
-    (await backend.connect(endpoint)).close()
+async def _connect(endpoint: Endpoint, turned_away: TurnedAway | None) -> None:
+    stream = await backend.connect(endpoint)
+    try:
+        if turned_away is not None:
+            await backend.takes_sessions(stream, turned_away.role, turned_away.database)
+    finally:
+        stream.close()
 
 
 def _detail(facts: Facts, unreachable: str | None) -> dict[str, Any]:

@@ -36,7 +36,14 @@ class Overview:
         async def facts() -> Facts:
             policies = tuple(policy.name for policy in server.config.policies)
             audit = None if self._audit is None else self._audit.state
-            return Facts(server.draining, policies, server.catalogs, audit, last_reload())
+            return Facts(
+                server.draining,
+                policies,
+                server.catalogs,
+                audit,
+                last_reload(),
+                turned_away=server.turned_away,
+            )
 
         def gauges() -> Gauges:
             reload = last_reload()

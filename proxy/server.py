@@ -25,13 +25,14 @@ from policy.lineage import CloseOut
 from policy.model import Policy, RepairScope
 from proxy import handshake, renewal
 from proxy.audit_line import ConnectionIdentity
-from proxy.backend import BackendError, BackendSession, Endpoint
+from proxy.backend import TAKES_NONE, BackendError, BackendSession, Endpoint
 from proxy.cancel import CancelRegistry
 from proxy.catalogs import CatalogLogin, Catalogs, WatchedCatalog
 from proxy.config import Config
 from proxy.conversation import Identity
 from proxy.credentials import NAMES
 from proxy.handshake import Proven, RefusedError
+from proxy.health import TurnedAway
 from proxy.judges import Judges
 from proxy.ledgers import LedgerStore, ledger_of
 from proxy.logins import Logins
@@ -114,6 +115,7 @@ class Server:
         self._repair_closed: Callable[[CloseOut], None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._catalogs = Catalogs()
+        self._turned_away: TurnedAway | None = None
         self._terms = Terms.of(config)
         self.replace_config(config)
 
@@ -140,6 +142,11 @@ class Server:
     def catalogs(self) -> dict[str, bool]:
         """The databases in use, and whether the schema of each can be read."""
         return self._catalogs.readable
+
+    @property
+    def turned_away(self) -> TurnedAway | None:
+        """The login to ask whether the database server takes sessions again."""
+        return self._turned_away
 
     def replace_config(self, config: Config) -> None:
         """Serve by ``config`` from here on, live connections too as far as may be (``renewal``). The listener
@@ -388,11 +395,13 @@ class Server:
             async with asyncio.timeout_at(deadline):
                 backend_stream, opened = await handshake.open_backend(proven, terms.endpoint)
         except TimeoutError:
-            self._meters.backend_failures += 1
-            raise RefusedError("the database server did not answer in time", "57P03") from None
+            self._failed(proven)
+            raise RefusedError("the database server did not answer in time", TAKES_NONE) from None
         except RefusedError as refusal:
-            self._meters.backend_failures += isinstance(refusal.__cause__, BackendError)
+            if isinstance(refusal.__cause__, BackendError):
+                self._failed(proven, refusal.__cause__.sqlstate)
             raise
+        self._turned_away = None
         catalog: WatchedCatalog | None = None
         try:
             catalog = await self._take_catalog(proven, terms, deadline)
@@ -402,6 +411,12 @@ class Server:
                 self._catalogs.give_back(catalog)
             backend_stream.abort()
             raise
+
+    def _failed(self, proven: Proven, sqlstate: str = TAKES_NONE) -> None:
+        self._meters.backend_failures += 1
+        # A role that an agent names itself is nobody's word that there is one.
+        if sqlstate == TAKES_NONE and proven.agent.login is not None:
+            self._turned_away = TurnedAway(proven.role, proven.database)
 
     async def _take_catalog(self, proven: Proven, terms: Terms, deadline: float) -> WatchedCatalog:
         """The catalog of the agent's database. Its first reading is waited for, but not for ever: what needs

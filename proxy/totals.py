@@ -73,7 +73,16 @@ def facts_of(crew: Crew, reload: LastReload | None) -> Facts:
             catalogs[name] = readable and catalogs.get(name, True)
     policies = tuple(policy.name for policy in crew.config.policies)
     serving = sum(post.serving for post in crew.posts)
-    return Facts(crew.draining, policies, catalogs, _audit(crew), reload, workers=(serving, len(crew.posts)))
+    turned_away = [post.figures.turned_away for post in crew.posts if post.figures is not None]
+    return Facts(
+        crew.draining,
+        policies,
+        catalogs,
+        _audit(crew),
+        reload,
+        workers=(serving, len(crew.posts)),
+        turned_away=next((each for each in turned_away if each is not None), None),
+    )
 
 
 def gauges_of(crew: Crew, reload: LastReload | None) -> Gauges:

@@ -26,7 +26,7 @@ from proxy.channel import Channel, GoneError, OtherEndError
 from proxy.config import Config, Statements
 from proxy.credentials import NAMES
 from proxy.handshake import RefusedError
-from proxy.health import AuditState
+from proxy.health import AuditState, TurnedAway
 from proxy.logins import LONGEST_WAIT_S
 from proxy.logs import Logs, configure_logging
 from proxy.meters import Meters
@@ -52,12 +52,14 @@ class Start(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """How a worker fares. ``connections`` are the open ones by agent, ``catalogs`` as ``Server.catalogs``."""
+    """How a worker fares. ``connections`` are the open ones by agent, ``catalogs`` and ``turned_away`` as the
+    server's."""
 
     meters: Meters
     connections: dict[str, int]
     catalogs: dict[str, bool]
     audit: AuditState | None
+    turned_away: TurnedAway | None = None
 
 
 def main() -> None:
@@ -193,6 +195,7 @@ class Worker:
             self._server.connections,
             self._server.catalogs,
             None if self._audit is None else self._audit.state,
+            self._server.turned_away,
         )
 
     def _decisions(self, limit: int) -> list[Told]:

@@ -75,7 +75,13 @@ def proxy(database: Database, tmp_path: Path) -> Iterator[RunningProxy]:
     }
     audit = {"path": str(tmp_path / "audit.jsonl")}
     with run_proxy(
-        database, tmp_path, {"restarted": POLICY}, agents=agents, audit=audit, admin={"port": free_port()}
+        database,
+        tmp_path,
+        {"restarted": POLICY},
+        agents=agents,
+        audit=audit,
+        admin={"port": free_port()},
+        limits={"startup_timeout": "3s"},
     ) as running:
         yield running
 
@@ -170,6 +176,7 @@ def test_a_smart_shutdown_waits_for_the_sessions_and_takes_no_new_one(proxy: Run
         while refused.sqlstate != "57P03":
             refused = refusal(proxy)
         assert refused.fields["message"] == "the database system is shutting down"
+        wait_for(lambda: ready(proxy) == (False, ["backend: the database system is shutting down"]))
         assert kinds(second.cycles()) == "TDCZ"
         first.ask(query("UPDATE stock SET n = 2 WHERE id = 3"))
         assert kinds(first.ask(query("COMMIT"))) == "CZ"
@@ -179,6 +186,20 @@ def test_a_smart_shutdown_waits_for_the_sessions_and_takes_no_new_one(proxy: Run
     engine(proxy).start_again()
     assert_serves(proxy)
     assert proxy.database.execute("SELECT n FROM stock ORDER BY id") == [(1,), (1,), (2,)]
+
+
+def test_a_server_that_hangs_is_no_server(proxy: RunningProxy) -> None:
+    """Its kernel goes on accepting connections. Sessions that were there are not touched."""
+    with through(proxy, "restarted") as client:
+        try:
+            os.kill(engine(proxy).pid, signal.SIGSTOP)
+            assert refusal(proxy).fields["message"] == "the database server did not answer in time"
+            wait_for(lambda: ready(proxy) == (False, ["backend: no answer in time"]))
+            assert kinds(client.ask(query("SELECT 1"))) == "TDCZ"
+        finally:
+            os.kill(engine(proxy).pid, signal.SIGCONT)
+        wait_for(lambda: ready(proxy) == (True, []))
+    assert_serves(proxy)
 
 
 def assert_away(proxy: RunningProxy) -> None:

@@ -15,21 +15,31 @@ from hypothesis import strategies as st
 from proxy.admin import MAX_REQUEST_BYTES, AdminPort, Pages
 from proxy.backend import BackendError, Endpoint
 from proxy.config import Admin
-from proxy.health import AuditState, Facts, Health, LastReload
+from proxy.health import AuditState, Facts, Health, LastReload, TurnedAway
 
 TOKEN = "a-token-of-many-characters"
 FACTS = Facts(False, ("reports",), {"shop": True}, AuditState(None, True, 0, 0), None)
 ENDPOINT = Endpoint("127.0.0.1", 5432)
 
+AWAY = TurnedAway("shop_ro", "shop")
+
 Ask = Callable[[bytes], Awaitable[bytes]]
+Reach = Callable[[Endpoint, TurnedAway | None], Awaitable[None]]
 
 
-async def reached(endpoint: Endpoint) -> None:
+async def reached(endpoint: Endpoint, _turned_away: TurnedAway | None) -> None:
     assert endpoint is ENDPOINT
 
 
-async def unreached(endpoint: Endpoint) -> None:
+async def unreached(_endpoint: Endpoint, _turned_away: TurnedAway | None) -> None:
     raise BackendError("the database server cannot be reached", "57P03")
+
+
+async def starting(_endpoint: Endpoint, turned_away: TurnedAway | None) -> None:
+    """A server that accepts connections and takes no session."""
+    if turned_away is not None:
+        assert turned_away is AWAY
+        raise BackendError("the database system is starting up", "57P03")
 
 
 def at_hand(value: Any) -> Callable[..., Awaitable[Any]]:
@@ -41,7 +51,7 @@ def at_hand(value: Any) -> Callable[..., Awaitable[Any]]:
     return answer
 
 
-def health(facts: Facts = FACTS, reach: Callable[[Endpoint], Awaitable[None]] = reached) -> Health:
+def health(facts: Facts = FACTS, reach: Reach = reached) -> Health:
     return Health(at_hand(facts), lambda: ENDPOINT, reach=reach)
 
 
@@ -137,15 +147,29 @@ def test_nothing_can_be_changed(method: str) -> None:
     [
         (FACTS, reached, []),
         (FACTS, unreached, ["backend: the database server cannot be reached"]),
+        (FACTS, starting, []),
+        (FACTS._replace(turned_away=AWAY), starting, ["backend: the database system is starting up"]),
+        (FACTS._replace(turned_away=AWAY), reached, []),
         (FACTS._replace(draining=True), reached, ["draining"]),
         (FACTS._replace(audit=AuditState("No space left", True, 9, 0)), reached, ["audit: No space left"]),
         (FACTS._replace(audit=AuditState("No space left", False, 9, 3)), reached, []),
         (FACTS._replace(audit=None, catalogs={"shop": False}), reached, []),
         (FACTS._replace(reload=LastReload(1.0, "p.yaml:3:1: unknown key")), reached, []),
     ],
-    ids=["well", "no backend", "draining", "audit refuses", "audit alarms", "no catalog", "bad reload"],
+    ids=[
+        "well",
+        "no backend",
+        "starts unseen",
+        "starts",
+        "has started",
+        "draining",
+        "audit refuses",
+        "audit alarms",
+        "no catalog",
+        "bad reload",
+    ],
 )
-def test_readiness(facts: Facts, reach: Callable[[Endpoint], Awaitable[None]], problems: list[str]) -> None:
+def test_readiness(facts: Facts, reach: Reach, problems: list[str]) -> None:
     async def use(ask: Ask) -> None:
         status, body = read(await ask(request("/readyz")))
         told = json.loads(body)
@@ -166,7 +190,7 @@ def test_the_backend_is_not_asked_by_every_probe() -> None:
     asked = 0
     now = 10.0
 
-    async def count(endpoint: Endpoint) -> None:
+    async def count(_endpoint: Endpoint, _turned_away: TurnedAway | None) -> None:
         nonlocal asked
         asked += 1
         await asyncio.sleep(0)

@@ -411,6 +411,39 @@ def test_an_error_in_answer_to_the_check_is_the_servers() -> None:
     assert refused(script).sqlstate == "57014"
 
 
+# --- whether it takes sessions ---
+
+
+@pytest.mark.parametrize(
+    ("answer", "takes_none"),
+    [
+        (authentication.encode_ok(), ""),
+        (authentication.encode_sasl_wanted(["SCRAM-SHA-256"]), ""),
+        (encode_error({"sqlstate": "57P03", "message": "the database system is starting up"}), "starting up"),
+        (encode_error({"sqlstate": "3D000", "message": "no such database"}), ""),
+        (encode_error({"sqlstate": "28000", "message": "no pg_hba.conf entry"}), ""),
+        (encode_error({"sqlstate": "53300", "message": "too many clients already"}), ""),
+        (b"", "closed the connection"),
+        (b"R\0\0\0\0", "broke the protocol"),
+    ],
+)
+def test_a_server_takes_sessions_unless_it_says_that_it_takes_none(answer: bytes, takes_none: str) -> None:
+    async def ours(stream: MemoryStream) -> str:
+        try:
+            await backend.takes_sessions(stream, "shop_ro", "shop")
+        except BackendError as error:
+            return str(error)
+        return ""
+
+    async def script(stream: MemoryStream) -> None:
+        assert (await startup_packet(stream)).parameters == {"user": "shop_ro", "database": "shop"}
+        stream.write(answer)
+
+    said = run_both(ours, script)
+    assert takes_none in said
+    assert bool(said) is bool(takes_none)
+
+
 # --- encryption ---
 
 CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -27,7 +27,7 @@ from proxy.config_reading import read_config, unshared_repairs
 from proxy.crew import Crew, Pauses
 from proxy.dsn import CloneTarget
 from proxy.handshake import RefusedError
-from proxy.health import AuditState, Health
+from proxy.health import AuditState, Health, TurnedAway
 from proxy.ledgers import LedgerStore
 from proxy.listeners import Address, handed
 from proxy.logs import Logs
@@ -417,7 +417,12 @@ def test_a_configuration_is_every_workers_or_none(fails: bool) -> None:
 # --- one page ---
 
 
-def figures(agent: str, decisions: int, audit: AuditState | None = None) -> Figures:
+AWAY = TurnedAway("shop_ro", "shop")
+
+
+def figures(
+    agent: str, decisions: int, audit: AuditState | None = None, turned_away: TurnedAway | None = None
+) -> Figures:
     meters = Meters()
     meters.know([agent])
     meters.of(agent).decisions["select", "allow", ""] = decisions
@@ -427,7 +432,7 @@ def figures(agent: str, decisions: int, audit: AuditState | None = None) -> Figu
     meters.refused["53300"] += 1
     meters.repairs["unknown-column", "repaired"] += 2
     meters.backend_failures = 1
-    made = Figures(meters, {agent: 2}, {"shop": audit is None}, audit)
+    made = Figures(meters, {agent: 2}, {"shop": audit is None}, audit, turned_away)
     taken: Figures = pickle.loads(dumped(made))
     return taken
 
@@ -489,17 +494,18 @@ def test_the_proxy_is_ready_while_one_worker_serves(
     states: tuple[AuditState | None, ...], serving: int, problems: list[str]
 ) -> None:
     async def use(workers: Workers) -> None:
-        crew = workers.crew
+        crew, asked = workers.crew, list[TurnedAway | None]()
         for n, (post, state) in enumerate(zip(crew.posts, states, strict=True)):
-            post.figures, post.serving = figures("bot", 1, state), n < serving
+            post.figures, post.serving = figures("bot", 1, state, AWAY if n else None), n < serving
 
         async def facts() -> Any:
             return facts_of(crew, None)
 
-        async def reach(endpoint: object) -> None:
-            pass
+        async def reach(_endpoint: object, turned_away: TurnedAway | None) -> None:
+            asked.append(turned_away)
 
         found = await Health(facts, lambda: crew.endpoint, reach=reach).readiness()
+        assert asked == [AWAY]
         assert list(found.problems) == problems
         assert found.detail["workers"] == {"serving": serving, "of": 2}
         gauges = gauges_of(crew, None)
