@@ -194,6 +194,20 @@ def _element(v: Visibility) -> str:
     return f"CASE {ROW}.object_type WHEN 'TABLE' THEN {table} WHEN 'ROUTINE' THEN {routine} ELSE {type_} END"
 
 
+def _used(v: Visibility) -> str:
+    """Of what a role may use: foreign servers and wrappers are in no schema, and seen by all."""
+    type_ = _type("object_schema", "object_name")(v)
+    sequence = v.any_class(f"{ROW}.object_schema", f"{ROW}.object_name")
+    others = any_of(f"{ROW}.object_schema = ''", v.schema(f"{ROW}.object_schema"))
+    return (
+        f"CASE {ROW}.object_type WHEN 'DOMAIN' THEN {type_} WHEN 'SEQUENCE' THEN {sequence} ELSE {others} END"
+    )
+
+
+def _own_session(_: Visibility) -> str:
+    return f"{ROW}.pid = pg_catalog.pg_backend_pid()"
+
+
 def _trigger(v: Visibility) -> str:
     return apart(
         "EXISTS (SELECT FROM pg_catalog.pg_trigger AS g JOIN pg_catalog.pg_class AS gc ON gc.oid = g.tgrelid "
@@ -263,6 +277,8 @@ _PG_CATALOG: Final[Mapping[str, Condition]] = {
     "pg_rules": _rule,
     "pg_sequence": _relations("seqrelid"),
     "pg_sequences": _any_class("schemaname", "sequencename"),
+    "pg_stat_gssapi": _own_session,
+    "pg_stat_ssl": _own_session,
     "pg_statistic_ext": lambda v: v.statistic(ROW),
     "pg_tables": _table("schemaname", "tablename"),
     "pg_transform": _always,
@@ -281,6 +297,7 @@ _SPECIFIC: Final = _routine("specific_schema", "specific_name")
 
 _INFORMATION_SCHEMA: Final[Mapping[str, Condition]] = {
     "attributes": _column("udt_schema", "udt_name", "attribute_name"),
+    "check_constraint_routine_usage": _both(_constraint("constraint_schema", "constraint_name"), _SPECIFIC),
     "check_constraints": _not_null_check,
     "column_column_usage": _both(_COLUMN, _column("table_schema", "table_name", "dependent_column")),
     "column_domain_usage": _both(_COLUMN, _type("domain_schema", "domain_name")),
@@ -290,6 +307,7 @@ _INFORMATION_SCHEMA: Final[Mapping[str, Condition]] = {
     "columns": _COLUMN,
     "constraint_column_usage": _both(_COLUMN, _constraint("constraint_schema", "constraint_name")),
     "constraint_table_usage": _both(_TABLE, _constraint("constraint_schema", "constraint_name")),
+    "data_type_privileges": _element,
     "domain_constraints": _both(
         _type("domain_schema", "domain_name"), _constraint("constraint_schema", "constraint_name")
     ),
@@ -304,6 +322,7 @@ _INFORMATION_SCHEMA: Final[Mapping[str, Condition]] = {
     "role_routine_grants": _SPECIFIC,
     "role_table_grants": _TABLE,
     "role_udt_grants": _type("udt_schema", "udt_name"),
+    "role_usage_grants": _used,
     "routine_privileges": _SPECIFIC,
     "routines": _SPECIFIC,
     "schemata": _named_schema("schema_name"),
@@ -316,6 +335,7 @@ _INFORMATION_SCHEMA: Final[Mapping[str, Condition]] = {
     ),
     "triggers": _trigger,
     "udt_privileges": _type("udt_schema", "udt_name"),
+    "usage_privileges": _used,
     "user_defined_types": _type("user_defined_type_schema", "user_defined_type_name"),
     "view_column_usage": _both(_table("view_schema", "view_name"), _COLUMN),
     "view_routine_usage": _both(_TABLE, _SPECIFIC),
@@ -416,6 +436,8 @@ VIEWS: Final = frozenset(
         "pg_roles",
         "pg_rules",
         "pg_sequences",
+        "pg_stat_gssapi",
+        "pg_stat_ssl",
         "pg_tables",
         "pg_user",
         "pg_views",

@@ -315,6 +315,16 @@ LOOK_UPS = (
     " WHERE d.refobjid = 'staff'::regclass AND type <> 'toast table' ORDER BY 1, 2",
     "SELECT pg_describe_object(classoid, objoid, objsubid), description FROM pg_description"
     " WHERE classoid = 'pg_class'::regclass AND objoid = 'clients'::regclass ORDER BY 1",
+    # What a role may use, what a check calls, and how the session is encrypted.
+    "SELECT object_schema, object_name, object_type, privilege_type FROM information_schema.usage_privileges"
+    " WHERE object_type <> 'COLLATION' AND grantee = 'shop_app' ORDER BY 1, 2, 3, 4",
+    "SELECT count(*) FROM information_schema.usage_privileges WHERE object_type = 'COLLATION'",
+    "SELECT object_name, object_type FROM information_schema.role_usage_grants"
+    " WHERE object_schema IN ('public', 'reporting') ORDER BY 1, 2",
+    "SELECT DISTINCT object_schema, object_name, object_type FROM information_schema.data_type_privileges"
+    " WHERE object_schema IN ('public', 'reporting') AND object_type <> 'ROUTINE' ORDER BY 1, 2",
+    "SELECT constraint_name FROM information_schema.check_constraint_routine_usage ORDER BY 1",
+    "SELECT s.ssl, encrypted FROM pg_stat_ssl s JOIN pg_stat_gssapi USING (pid) WHERE pid = pg_backend_pid()",
     # A system column of the one beside every column of the other.
     "SELECT a.*, c.xmin IS NULL FROM pg_am a, pg_class c WHERE c.relname = 'clients' ORDER BY 1",
     "SELECT c.*, b.xmin IS NULL FROM bills b, clients c WHERE EXISTS (SELECT FROM pg_class) ORDER BY 1",
@@ -360,6 +370,10 @@ PROBES = (
     "SELECT relid::regclass, parentrelid FROM pg_partition_tree('reporting.days')",
     "SELECT relid, parentrelid::regclass FROM pg_partition_tree({part})",
     "SELECT pg_partition_root({part})",
+    "SELECT * FROM information_schema.usage_privileges",
+    "SELECT * FROM information_schema.role_usage_grants",
+    "SELECT * FROM information_schema.data_type_privileges",
+    "SELECT * FROM information_schema.check_constraint_routine_usage",
     "SELECT pg_describe_object(classid, objid, objsubid) FROM pg_depend",
     "SELECT pg_describe_object(refclassid, refobjid, 0), pg_describe_object(classid, objid, 0)"
     " FROM pg_depend",

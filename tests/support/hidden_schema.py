@@ -46,6 +46,8 @@ CREATE SCHEMA zzvault;
 CREATE TYPE zzvault.zzlevel AS ENUM ('low');
 CREATE TABLE zzvault.zzsafe (zznumber int PRIMARY KEY, level zzvault.zzlevel);
 CREATE SEQUENCE zzvault.zzcount;
+CREATE DOMAIN zzvault.zzamount AS numeric CHECK (VALUE > 0);
+GRANT USAGE ON SEQUENCE zzvault.zzcount TO PUBLIC;
 CREATE TABLE zzvault.zzdays PARTITION OF reporting.days FOR VALUES FROM ('2025-01-01') TO ('2026-01-01');
 CREATE TABLE public.zzkeys (
     zzid serial PRIMARY KEY, client int CONSTRAINT zzkeys_ref REFERENCES public.clients,
