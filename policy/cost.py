@@ -74,6 +74,8 @@ class Question:
     being the key; with parameters only where every one of a unique key's columns is compared by ``=`` to one
     value, in a statement of one relation without sub-selects or set-returning calls.
 
+    ``keyed``: at most one row of one relation is found, whatever values stand in its text or are bound.
+
     ``count`` is what to ask once the price is known, where the rows it writes are limited and not certain.
     """
 
@@ -82,6 +84,7 @@ class Question:
     refused: tuple[Violation, ...] = ()
     warnings: tuple[Violation, ...] = ()
     reusable: bool = False
+    keyed: bool = False
     count: Count | None = None
 
 
@@ -131,6 +134,7 @@ def question(
         warnings=warnings,
         # What EXECUTE runs its text does not say.
         reusable=not _executes(facts) and (not facts.parameters or most <= 1),
+        keyed=most <= 1,
         # Where it is certain that no more rows match, as of a point UPDATE, nothing is counted.
         count=None
         if limit is None or catalog is None or most <= limit
@@ -305,11 +309,6 @@ def _trivial(facts: Facts) -> bool:
 
 def _executes(facts: Facts) -> bool:
     return any(ref.action is SessionAction.EXECUTE for ref in facts.session)
-
-
-def is_look_up(facts: Facts, names: Names, catalog: Relations) -> bool:
-    """Whether it is certain to find at most one row of one relation, whatever values are bound."""
-    return _most_rows(facts, names, catalog) <= 1
 
 
 def _most_rows(facts: Facts, names: Names, catalog: Relations) -> float:

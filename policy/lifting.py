@@ -28,7 +28,7 @@ from it only within the spans that ``spans`` and ``comments`` give: in digits, a
   one that may make them is left out.
 
 Only a plain Allow is taken: a warning may quote the text. With another number the price is another matter
-(``cost.is_look_up``); with another comment it is the same.
+(``cost.Question.keyed``); with another comment it is the same.
 """
 
 from __future__ import annotations

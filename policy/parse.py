@@ -30,6 +30,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from policy.extract import SourceText, TooDeep, extract
@@ -50,6 +51,8 @@ _ADVICE_STACK: Final = 2048
 """Bytes of stack reserved a byte of text: three and two times the worst that was measured."""
 _STACK_STEP: Final = 1 << 20
 _RECURSION_LIMIT: Final = 8000
+_KEPT_TREES: Final = 8
+"""Texts whose trees are kept, none of them heavy."""
 _MAX_OPERATOR_WORK: Final = 1 << 22
 
 _CONSTANT: Final = re.compile(rb"[0-9]|\.[0-9]|(?:[EeBbXxNn]|[Uu]&)?'|\$(?![0-9])")
@@ -167,8 +170,13 @@ def _is_parameter(data: bytes, start: int) -> bool:
 def trees(text: str) -> tuple[Tree, ...]:
     """The statement nodes of ``text``, for what ``Facts`` do not hold; () where it cannot be read.
 
-    Locations in them are bytes of ``text``, from 0.
+    Locations in them are bytes of ``text``, from 0. Nobody changes them: several readers of one statement,
+    one after the other, are given the same.
     """
+    return _read_trees(text) if parse_heavy(text) else _kept_trees(text)
+
+
+def _read_trees(text: str) -> tuple[Tree, ...]:
     try:
         data = text.encode()
         if _guard(data, DEFAULT_MAX_BYTES) is not None:
@@ -176,6 +184,9 @@ def trees(text: str) -> tuple[Tree, ...]:
         return tuple(raw["stmt"] for raw in _with_stack(_parse_tree, data, _PARSE_STACK))
     except (GrammarError, UnicodeError, RecursionError, MemoryError, RuntimeError):
         return ()
+
+
+_kept_trees: Final = lru_cache(maxsize=_KEPT_TREES)(_read_trees)
 
 
 def tokens(text: bytes) -> tuple[tuple[int, int], ...]:

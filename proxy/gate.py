@@ -17,7 +17,7 @@ import structlog
 
 from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, SessionNames, UnreadCatalog
-from policy.cost import Question, is_look_up, judge
+from policy.cost import Question, judge
 from policy.decision import Allow, Decision, Reject, Situation, decide, refuse
 from policy.engine_errors import enrich
 from policy.facts import ParseFailure, QueryString
@@ -188,12 +188,8 @@ class Gate:
             return
         lifted = spans(ruling.decision)
         # What a comment says changes no price.
-        keyed = not lifted or self._is_look_up(ruling, catalog_of(names))
+        keyed = not lifted or (ruling.question is not None and ruling.question.keyed)
         self.cache(names).keep(ruling, lifted, comments(ruling.decision), keyed=keyed)
-
-    def _is_look_up(self, ruling: Ruling, catalog: Catalog | None) -> bool:
-        facts = ruling.decision.query.statements[0]
-        return catalog is not None and is_look_up(facts, ruling.names, catalog)
 
     async def rule_surely(
         self,

@@ -175,7 +175,7 @@ class Ruling:
 class LiftedRuling(Ruling):
     """The ruling on ``text``, which is that of ``like`` but for what ``policy.lifting`` lets be another.
 
-    With ``keyed`` that cannot change its price either, which both then share (``cost.is_look_up``).
+    With ``keyed`` that cannot change its price either, which both then share (``cost.Question.keyed``).
     """
 
     __slots__ = ("_like",)

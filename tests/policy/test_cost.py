@@ -214,6 +214,19 @@ class TestQuestion:
     def test_when_a_price_may_be_used_again(self, shop_catalog: Catalog, sql: str, reusable: bool) -> None:
         assert asked(sql, catalog=shop_catalog).reusable is reusable
 
+    @pytest.mark.parametrize(
+        ("sql", "keyed"),
+        [
+            ("SELECT * FROM orders WHERE id = 7", True),
+            ("SELECT * FROM orders WHERE id = $1", True),
+            ("SELECT * FROM orders WHERE status = 'open'", False),
+            ("SELECT * FROM orders WHERE id > 7", False),
+            ("EXECUTE p(1)", False),
+        ],
+    )
+    def test_what_finds_one_row_by_whatever_value(self, shop_catalog: Catalog, sql: str, keyed: bool) -> None:
+        assert asked(sql, catalog=shop_catalog).keyed is keyed
+
     def test_every_relation_that_a_name_may_mean_must_have_the_key(self, shop_catalog: Catalog) -> None:
         names = PathNames((("public", "pg_catalog"),))
         assert asked("SELECT * FROM orders WHERE id = $1", names=names, catalog=shop_catalog).reusable
