@@ -16,6 +16,7 @@ from policy import builtin
 from policy.calls import Call, find_calls
 from policy.catalog_names import CatalogNames
 from policy.catalog_values import Function, Volatility
+from policy.decision import Allow, Decision
 from policy.facts import Facts
 from policy.model import StatementClass
 from policy.names import Names
@@ -25,13 +26,27 @@ _COMPILED: Final = frozenset({"internal", "c"})
 """Languages of functions that set nothing for their caller, of those that are known."""
 
 
+def hides(decision: Decision, names: Names) -> bool:
+    """Whether what ``decision`` lets run may change settings that its text does not name.
+
+    Where that cannot be told it may, as under a policy that only observes, which lets pass what its rules
+    fail on.
+    """
+    if not isinstance(decision, Allow):
+        return False
+    try:
+        return any(runs_hidden_code(facts, names) for facts in decision.query.statements)
+    except Exception:
+        return True
+
+
 def runs_hidden_code(facts: Facts, names: Names) -> bool:
     """Whether ``facts``'s statement may change settings that its text does not name."""
     if not facts.classes.isdisjoint(_OPAQUE):
         return True
     if not facts.runs or not isinstance(names, CatalogNames):
         return False
-    return any(_is_hidden(call, names) for call in find_calls(facts, names).calls)
+    return any(_is_hidden(call, names) for call in names.shared(facts, find_calls).calls)
 
 
 def _is_hidden(call: Call, names: CatalogNames) -> bool:

@@ -21,6 +21,7 @@ from policy.cost import Question, judge
 from policy.decision import Allow, Decision, Reject, Situation, decide, refuse
 from policy.engine_errors import enrich
 from policy.facts import ParseFailure, QueryString
+from policy.hidden_code import hides
 from policy.ledger import Ledger, MemoryLedger
 from policy.lifting import comments, spans
 from policy.model import Policy, Violation
@@ -221,17 +222,25 @@ class Gate:
         began = time.perf_counter()
         query = parse(text, self.statement_bytes)
         decision = decide(self.policy, Situation(self.agent, names), query)
-        ruling = self.ruled(*priceable(decision, self.policy, names), text, names)
+        decision, question = priceable(decision, self.policy, names)
+        ruling = self.ruled(decision, question, text, names, hides=hides(decision, names))
         self.meter.judged(time.perf_counter() - began)
         return ruling
 
     def ruled(
-        self, decision: Decision, question: Question | None, text: bytes, names: SessionNames
+        self,
+        decision: Decision,
+        question: Question | None,
+        text: bytes,
+        names: SessionNames,
+        *,
+        hides: bool = False,
     ) -> Ruling:
-        """The ruling that ``decision`` is; ``question`` is what its price is asked by, if it has one."""
+        """The ruling that ``decision`` is; ``question`` is what its price is asked by, if it has one, and
+        ``hides`` whether it lets code run that the text does not show."""
         for failure in decision.failures:
             log.error("a rule failed and refused", rule=failure.rule, exc_info=failure.error)
-        return Ruling(decision, self.policy, text, names, question)
+        return Ruling(decision, self.policy, text, names, question, hides=hides)
 
     def unjudged(self, text: bytes, names: SessionNames, reason: str) -> Ruling:
         """The ruling on a text that could not be judged: what is not understood is not let through."""

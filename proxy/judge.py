@@ -29,6 +29,7 @@ from policy.catalog import Catalog
 from policy.catalog_names import CatalogNames, SessionNames
 from policy.cost import Question
 from policy.decision import Decision, RuleFailure, Situation, decide
+from policy.hidden_code import hides
 from policy.model import Policy
 from policy.parse import parse
 from policy.price import priceable
@@ -58,10 +59,12 @@ class Asked(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """``question`` is what its price is asked by; ``tired`` that this worker is to be replaced."""
+    """``question`` is what its price is asked by; ``hides`` as in ``Ruling``; ``tired`` that this worker is
+    to be replaced."""
 
     decision: Decision
     question: Question | None
+    hides: bool
     tired: bool = False
 
 
@@ -161,7 +164,7 @@ def judge(asked: Asked) -> Judged:
     decision, question = priceable(decision, asked.policy, asked.names)
     if decision.failures:
         decision = replace(decision, failures=tuple(map(_told, decision.failures)))
-    return Judged(decision, question)
+    return Judged(decision, question, hides(decision, asked.names))
 
 
 def _told(failure: RuleFailure) -> RuleFailure:

@@ -92,7 +92,7 @@ class Judges:
                     "a statement could not be judged", agent=gate.agent, bytes=len(text), reason=str(error)
                 )
                 return gate.unjudged(text, names, str(error))
-        return gate.ruled(judged.decision, judged.question, text, names)
+        return gate.ruled(judged.decision, judged.question, text, names, hides=judged.hides)
 
     async def work(self, agent: str, call: Callable[[], T]) -> T:
         """What ``call`` returns, which reckons for ``agent``, from a thread: one at a time for each agent,

@@ -15,7 +15,6 @@ from policy.catalog_names import SessionNames
 from policy.cost import Question, asked_like
 from policy.decision import Allow, Decision, Reject
 from policy.facts import Facts, SessionAction, SessionRef, SettingHow, SettingRef, TransactionKind
-from policy.hidden_code import runs_hidden_code
 from policy.lifting import Lifted
 from policy.model import Policy, RuleLevel, Violation
 from policy.rejection import Notice, Rejection, notice
@@ -118,6 +117,8 @@ class Ruling:
         text: bytes,
         names: SessionNames,
         question: Question | None = None,
+        *,
+        hides: bool = False,
     ) -> None:
         self.text = text
         self.policy = policy
@@ -157,7 +158,7 @@ class Ruling:
             ref.action is SessionAction.DISCARD_ALL for ref in self.actions
         )
         self.ends = any(ref.kind in _ENDING for f in facts for ref in f.transactions)
-        self.hides = self.allowed and any(runs_hidden_code(f, names) for f in facts)
+        self.hides = hides
         changes_path = self.paths or self.resets_path or self.ends or self.hides
         self.plain = not (self.actions or self.executes or changes_path or self.alters)
 
