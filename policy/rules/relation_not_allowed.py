@@ -143,7 +143,7 @@ def _not_allowed(
     elif _is_system(shown.schema) and policy.relations.catalogs is Catalogs.OFF:
         hint = f"Do without looking tables up: this policy opens no catalog. {allowed_relations(policy)}"
     else:
-        hint = allowed_relations(policy)
+        hint = _without_schema(ref, names, policy) or allowed_relations(policy)
     return _violation(
         ref,
         shown,
@@ -151,6 +151,17 @@ def _not_allowed(
         hint,
         _deciding_line(refused, policy),
     )
+
+
+def _without_schema(ref: RelationRef, names: Names, policy: Policy) -> str | None:
+    """What to write where only the schema is at fault, be there one of that name or not: MySQL's writers put
+    the database before the table."""
+    if ref.schema is None or not isinstance(names, CatalogNames):
+        return None
+    meant = names.relations(RelationRef(ref.name))
+    if not meant or not all(is_open(name, names.catalog, policy) for name in meant):
+        return None
+    return f"Use {meant[0]} instead."
 
 
 def _by_path(names: Names) -> Names:

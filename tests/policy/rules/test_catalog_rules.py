@@ -100,6 +100,23 @@ class TestRelations:
             assert "api_keys" not in found.message + found.hint
 
     @pytest.mark.parametrize(
+        ("sql", "hint"),
+        [
+            ("SELECT id FROM shop.orders", "Use public.orders instead."),
+            ("SELECT id FROM billing.orders", "Use public.orders instead."),
+            ("SELECT 1 FROM shop.order_view o", "Use public.order_view instead."),
+            ("SELECT 1 FROM shop.api_keys", "Leave it out"),
+            ("SELECT 1 FROM shop.key_view", "Leave it out"),
+            ("SELECT 1 FROM shop.nothing", "Leave it out"),
+            ("SELECT pan FROM billing.cards", "Leave it out"),
+        ],
+    )
+    def test_a_name_in_another_schema_is_told_where_it_is_open(self, sql: str, hint: str) -> None:
+        found = objection(sql, reader())
+        assert found.rule == RELATION
+        assert found.hint.startswith(hint)
+
+    @pytest.mark.parametrize(
         "sql",
         [
             "SELECT id FROM orders",
