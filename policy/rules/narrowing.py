@@ -54,13 +54,19 @@ def judged_writes(facts: Facts, names: Names) -> Iterator[JudgedWrite]:
 
 
 def _columns(write: Write, facts: Facts, names: Names) -> frozenset[str] | None:
-    """The names of all columns of the target, where it is certain which relation that is."""
+    """The names of all columns of the target, where it is certain which relation that is.
+
+    A name that nothing has is taken for one that was to be its: that is another rule's, and can be mended.
+    """
     if not isinstance(names, CatalogNames):
         return None
-    meant = names.resolve(facts).relations[write.target]
+    resolution = names.resolve(facts)
+    meant = resolution.relations[write.target]
     if meant.answer is not Answer.RESOLVED or len(meant.relations) != 1:
         return None
-    return SYSTEM_COLUMNS | {column.name for column in meant.relations[0].columns}
+    own = {column.name for column in meant.relations[0].columns}
+    unknown = (each.ref.name for each in resolution.columns if each.answer is Answer.UNKNOWN)
+    return SYSTEM_COLUMNS | own | {name for name in unknown if name is not None}
 
 
 def _joined_to_itself(write: Write, facts: Facts) -> Iterator[str]:

@@ -627,6 +627,19 @@ class TestUnknownNames:
         for sql in ("SELECT not_listed(1)", "SELECT 'x'::not_listed", "SELECT 1 <~~~> 2"):
             assert objection(sql, policy, known).rule == FUNCTION
 
+    @pytest.mark.parametrize(
+        "sql",
+        [
+            "DELETE FROM orders WHERE statuss = 'new'",
+            "UPDATE orders SET status = 'paid' WHERE (statuss) IN ('new')",
+            "UPDATE orders AS o SET status = 'paid' WHERE lower(statuss) = 'new' AND true",
+            "DELETE FROM orders USING pay p WHERE p.employee_id = orders.id AND statuss = 'new'",
+            "DELETE FROM orders WHERE statuss = (SELECT max(name) FROM staff)",
+        ],
+    )
+    def test_a_condition_on_a_column_that_nothing_has_is_no_tautology(self, sql: str) -> None:
+        assert [found.rule for found in objections(sql, writer())] == ["unknown-column"]
+
     def test_what_is_missing_twice_is_told_once(self) -> None:
         assert len(objections("SELECT 1 FROM nowhere a, nowhere b LIMIT 1", reader())) == 1
 
