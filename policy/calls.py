@@ -200,6 +200,9 @@ class _Calls:
         if not found and not builtins:
             yield from self._type_as_function(ref)
             return
+        if ref.kind is CallKind.CALL and ref.arguments == 1:
+            # A type of that name is cast to where no function fits exactly (func_get_detail in parse_func.c).
+            yield from self._cast_by_name(ref.schema, ref)
         if ref.kind is CallKind.NAMED:
             reachable = found
         else:
@@ -294,8 +297,13 @@ class _Calls:
             yield self._direct(QualifiedName(PG_CATALOG, ref.name), ref)
         # (x).t is a cast to t as well, where t is a type: a domain's CHECK runs, without any cast function. A
         # row type is not cast to so.
-        if any(self._may_run(named) for named in type_named(ref.name, None, self._names)):
-            cast = TypeRef(ref.name, None, cast=True, position=ref.position)
+        yield from self._cast_by_name(None, ref)
+
+    def _cast_by_name(self, schema: str | None, ref: FunctionRef) -> Iterator[Call]:
+        """What a cast runs that is written as a call, where there is a type of that name."""
+        if any(self._may_run(named) for named in type_named(ref.name, schema, self._names)):
+            operand = ref.operands[0] if ref.operands else None
+            cast = TypeRef(ref.name, schema, cast=True, position=ref.position, operand=operand)
             yield from self._cast(cast, tells_rows=False)
 
     def _may_run(self, named: QualifiedName) -> bool:

@@ -117,6 +117,7 @@ def _freeze(walk: Walk, sql: str, start: int, node: str, not_understood: NotUnde
         parameters=walk.parameters,
         creates_temp=walk.creates_temp,
         locks_as_reading=walk.locks_as_reading,
+        truncates_referring=walk.truncates_referring,
         makes_json=walk.makes_json,
         not_understood=not_understood,
         depth=walk.deepest,

@@ -1,4 +1,4 @@
-"""How far DDL reaches beyond the object it is about: new names, whole schemas, the keys of other tables.
+"""How far DDL reaches beyond the object it is about: new names, whole schemas, keys that tables refer to.
 
 Handlers for ``extract_walk``; ``HANDLERS`` is the table. What a policy says of a name is lost with the name,
 and what it says of a table is passed by where its schema stands for it.
@@ -49,6 +49,12 @@ def _drop(walk: Walk, fields: Fields) -> None:
         walk.schemas.extend(map(SchemaRef, strings(fields["objects"])))
 
 
+def _truncate(walk: Walk, fields: Fields) -> None:
+    walk.add_class(StatementClass.DDL)
+    walk.truncates_referring = fields["behavior"] == "DROP_CASCADE"
+    walk.rest("TruncateStmt", fields)
+
+
 def _grant(walk: Walk, fields: Fields) -> None:
     walk.add_class(StatementClass.ROLE)
     if fields["targtype"] == "ACL_TARGET_ALL_IN_SCHEMA":
@@ -80,4 +86,5 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "GrantStmt": _grant,
     "PublicationObjSpec": _publication_object,
     "RenameStmt": _rename,
+    "TruncateStmt": _truncate,
 }

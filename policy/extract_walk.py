@@ -211,6 +211,7 @@ class Walk:
         self.explains = False
         self.creates_temp = False
         self.locks_as_reading = False
+        self.truncates_referring = False
         self.makes_json = False
         self.parameters = 0
         self.depth = 0

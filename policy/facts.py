@@ -520,6 +520,8 @@ class Facts:
     """SELECT INTO TEMP, CREATE TEMP …"""
     locks_as_reading: bool = False
     """LOCK TABLE … IN ACCESS SHARE MODE, which takes the lock that SELECT does."""
+    truncates_referring: bool = False
+    """TRUNCATE … CASCADE, which empties every table with a foreign key to one that it names."""
     makes_json: bool = False
     """JSON_OBJECT, JSON_ARRAY, JSON_SCALAR and their aggregates, which may call a cast to json unseen."""
     not_understood: NotUnderstood | None = None

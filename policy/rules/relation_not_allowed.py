@@ -9,7 +9,7 @@ What it refuses
     stands for everything that reading it reads, a relation with rules for what writing it writes, and a
     partition is refused where the table it is part of is denied. So is a table one of whose partitions or
     inheritance children is denied, unless the statement says ONLY. A schema that is dropped, renamed or
-    granted on stands for all that is in it.
+    granted on stands for all that is in it, and TRUNCATE … CASCADE names every table that refers to one.
 Why
     Names decide what an agent can reach. Without a catalog, a name without a schema must be allowed in every
     schema of the search_path that it could mean; with one, where it is found.
@@ -71,6 +71,35 @@ def check(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:
             told.add(violation.object)
             yield violation
     yield from _schemas(facts, names, policy)
+    if facts.truncates_referring and isinstance(names, CatalogNames):
+        yield from _referring(facts, names, policy)
+
+
+def _referring(facts: Facts, names: CatalogNames, policy: Policy) -> Iterator[Violation]:
+    """The tables named whose foreign keys lead to one that is closed."""
+    for answer in names.resolve(facts).relations:
+        for relation in answer.relations:
+            others = _all_referring(relation, names.catalog)
+            refused = sorted(other for other in others if not is_allowed(other, policy))
+            if refused:
+                closed = f"a relation that policy {policy.name} does not allow"
+                message = f"TRUNCATE … CASCADE of {relation.qualified} empties {closed}"
+                hint = "Leave CASCADE out, or delete rows by their key."
+                line = _deciding_line(refused, policy)
+                yield _violation(answer.ref, relation.qualified, message, hint, line)
+
+
+def _all_referring(relation: Relation, catalog: Catalog) -> set[QualifiedName]:
+    """The tables whose foreign keys refer to ``relation``, to one of these, and so on."""
+    found: set[QualifiedName] = set()
+    waiting = [relation]
+    while waiting:
+        now = waiting.pop()
+        for other, key in catalog.neighbours(now):
+            if key.target == now.qualified and other.qualified not in found:
+                found.add(other.qualified)
+                waiting.append(other)
+    return found - {relation.qualified}
 
 
 def _schemas(facts: Facts, names: Names, policy: Policy) -> Iterator[Violation]:

@@ -16,6 +16,7 @@ from policy.parse import parse
 from policy.rules import insert_missing_not_null
 from tests.policy.rules.schema import (
     CONTENT,
+    function,
     judge,
     named,
     names,
@@ -786,3 +787,12 @@ class TestConditions:
     def test_what_may_be_a_table_of_the_session_s_own_may_have_any_column(self) -> None:
         sql = "UPDATE orders SET notes = 'x' FROM customers WHERE country = 'NL'"
         assert objections(sql, writer(), names(temporary=True)) == []
+
+
+def test_a_type_is_cast_to_where_no_function_of_its_name_fits() -> None:
+    functions = (*CONTENT.functions, function("small_qty", "int4, int4"))
+    known = names(catalog=Catalog(replace(CONTENT, functions=functions)))
+    policy = reader(functions="{allow: [builtin-safe, public.small_qty]}")
+    for sql in ("SELECT small_qty(7)", "SELECT public.small_qty(id) FROM orders"):
+        assert objection(sql, policy, known).object == "public.small_enough", sql
+    assert objections("SELECT small_qty(1, 2), date(now())", policy, known) == []

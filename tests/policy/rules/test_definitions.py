@@ -125,3 +125,12 @@ def test_a_schema_s_new_name_may_not_take_its_columns_from_the_policy() -> None:
     found = objection("ALTER SCHEMA public RENAME TO app", policy)
     assert (found.rule, found.object) == (COLUMN, "public.employees")
     assert objections("ALTER SCHEMA billing RENAME TO app", policy) == []
+
+
+def test_truncate_cascade_stands_for_every_table_that_refers_to_it() -> None:
+    found = objection("TRUNCATE orders, customers CASCADE", definer())
+    assert (found.rule, found.object) == (RELATION, "public.customers")
+    assert "api_keys" not in found.message + found.hint
+    for sql in ("TRUNCATE customers", "TRUNCATE orders CASCADE", "TRUNCATE customers RESTRICT"):
+        assert objections(sql, definer()) == [], sql
+    assert objections("TRUNCATE customers CASCADE", definer(relations='{allow: ["public.*"]}')) == []
