@@ -58,7 +58,7 @@ def balance(ground: Ground, agents: Iterable[Agent]) -> Verdict:
     faults += [f"{tag}: audited and never sent" for tag in by_tag]
     if decided != len(lines):
         faults.append(f"{decided} decisions counted and {len(lines)} audited")
-    if not verify([ground.audit]).holds:
+    if not verify(ground.audits).holds:
         faults.append("the audit's chain does not hold")
     told = Counter(each.told for each in sent)
     connections = sum(agent.connections for agent in agents)

@@ -30,6 +30,7 @@ class Field:
         self.chosen = chosen
         self.struck: Counter[Callable[[Field], None]] = Counter()
         self.reloads = 0
+        self.rotations = 0
         self.over = threading.Event()
         self.threads: list[threading.Thread] = []
 
@@ -91,6 +92,15 @@ def server_away(field: Field) -> None:
     field.ground.line.up()
 
 
+def server_restarted(field: Field) -> None:
+    field.ground.restart()
+
+
+def audit_rotated(field: Field) -> None:
+    field.rotations += 1
+    field.ground.rotate(field.rotations)
+
+
 def reader_slow(field: Field) -> None:
     """An agent asks for much and reads a little at a time, then goes without a word."""
 
@@ -123,6 +133,8 @@ FAULTS: Final = (
     policy_reloaded,
     line_cut,
     server_away,
+    server_restarted,
+    audit_rotated,
     reader_slow,
     client_vanishes,
 )

@@ -17,9 +17,11 @@ from typing import Any, Final
 
 from tests.support.line import Line, failing_line
 from tests.support.postgres import Database, run_server
-from tests.support.proxy import RunningProxy, free_port, run_proxy
+from tests.support.proxy import RunningProxy, free_port, run_proxy, wait_for
+from tests.support.restarts import RestartableEngine, Shutdown
 
 AGENT: Final = "soaked"
+_AUDIT: Final = "audit.jsonl"
 POLICY: Final = """
 version: 1
 name: soaked-{turn}
@@ -49,8 +51,24 @@ class Ground:
     parameters: Mapping[str, Any]
 
     @property
-    def audit(self) -> Path:
-        return self.proxy.folder / "audit.jsonl"
+    def audits(self) -> list[Path]:
+        """The audit's files, the oldest first."""
+        rotated = sorted(self.proxy.folder.glob("audit.*.jsonl"))
+        return [*rotated, self.proxy.folder / _AUDIT]
+
+    def rotate(self, turn: int) -> None:
+        """Move the audit's file away, as logrotate does, and have another begun."""
+        (self.proxy.folder / _AUDIT).rename(self.proxy.folder / f"audit.{turn:06}.jsonl")
+        self.proxy.process.send_signal(signal.SIGUSR1)
+        wait_for((self.proxy.folder / _AUDIT).exists)
+
+    def restart(self) -> None:
+        """Stop the server, as an operator would, and start it again."""
+        engine = self.database.server.engine
+        assert isinstance(engine, RestartableEngine)
+        engine.ask_to_end(Shutdown.FAST)
+        engine.wait_for_end()
+        engine.start_again()
 
     def reload(self, turn: int) -> None:
         """Have the proxy judge by another file of the same content."""
@@ -75,14 +93,14 @@ class Ground:
         return sum(int(float(count)) for count in counts)
 
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.audit.read_text().splitlines()]
+        return [json.loads(line) for path in self.audits for line in path.read_text().splitlines()]
 
 
 @contextlib.contextmanager
 def prepared_ground(major: int, folder: Path) -> Iterator[Ground]:
     """Everything started, and stopped afterwards."""
     with (
-        run_server(major) as server,
+        run_server(major, kind=RestartableEngine) as server,
         server.database() as database,
         failing_line(server.host, server.port) as line,
     ):
@@ -92,7 +110,7 @@ def prepared_ground(major: int, folder: Path) -> Iterator[Ground]:
             folder,
             {AGENT: POLICY.format(turn=0)},
             backend={"host": "127.0.0.1", "port": line.port},
-            audit={"path": str(folder / "audit.jsonl")},
+            audit={"path": str(folder / _AUDIT)},
             admin={"port": free_port()},
             limits={"connections": 200, "connections_per_agent": 100},
         ) as proxy:
