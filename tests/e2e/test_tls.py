@@ -6,6 +6,7 @@ The proxy stands before PostgreSQL 15 with TLS on both legs, as the wheel's Post
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import socket
@@ -191,6 +192,52 @@ def test_plaintext_behind_the_hello_is_never_read_as_words(proxy: RunningProxy) 
     assert answer[:1] in (b"\x16", b"\x15", b"")
     assert b"trusted" not in answer
     assert not proxy.log() or "trusted" not in str(proxy.log()[-1].get("agent"))
+
+
+HELLO = client_hello(["postgresql"])
+RECORDS = {
+    "a heartbeat that asks for more than it holds": b"\x18\x03\x02\x00\x03\x01\x40\x00",
+    "a change of ciphers out of turn": b"\x14\x03\x03\x00\x01\x01",
+    "two changes of ciphers": b"\x14\x03\x03\x00\x01\x01" * 2,
+    "an alert": b"\x15\x03\x03\x00\x02\x02\x28",
+    "data in clear": b"\x17\x03\x03\x00\x05hello",
+    "a record over its limit": b"\x16\x03\x01\xff\xff" + b"\x01" * 300,
+    "an empty record": b"\x16\x03\x01\x00\x00",
+    "a hello of SSL 2": b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10" + b"\x01\x00\x80" * 7 + b"c" * 16,
+    "a hello that says it is longer": HELLO[:6] + b"\x00\xff\xff" + HELLO[9:],
+    "a hello cut into records": b"\x16\x03\x01\x00\x04" + HELLO[5:9] + HELLO[:3] + b"\x00\x10" + HELLO[9:25],
+    "a finished in clear": b"\x16\x03\x03\x00\x10\x14\x00\x00\x0c" + b"f" * 12,
+}
+HANDSHAKE, ALERTED, CIPHERS_CHANGED, ENCRYPTED = 22, 21, 20, 23
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["in place of a hello", "behind one"])
+@pytest.mark.parametrize("name", RECORDS)
+def test_records_that_broke_other_libraries(proxy: RunningProxy, name: str, behind: bool) -> None:
+    """Heartbleed (CVE-2014-0160), an early ChangeCipherSpec (CVE-2014-0224) and their like: the answer is an
+    alert at the most, behind a hello what answers the hello, and never a byte that was not ours to send."""
+    with raw(proxy) as sock:
+        sock.sendall(startup.encode_ssl_request())
+        assert sock.recv(1) == b"S"
+        sock.sendall((HELLO if behind else b"") + RECORDS[name])
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_WR)
+        answer = rest(sock)
+    kinds = set(record_kinds(answer))
+    assert kinds <= ({HANDSHAKE, CIPHERS_CHANGED, ENCRYPTED, ALERTED} if behind else {ALERTED})
+    assert len(answer) < (4096 if behind else 16)
+    assert b"hello" not in answer
+    with connect(proxy) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def record_kinds(data: bytes) -> Iterator[int]:
+    """Of whole TLS records, of which ``data`` must consist."""
+    while data:
+        length = 5 + int.from_bytes(data[3:5], "big")
+        assert len(data) >= length
+        yield data[0]
+        data = data[length:]
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
