@@ -291,7 +291,9 @@ def type_name(
             walk.columns.append(ColumnRef(column, tuple(of), position=position, query=walk.query))
     elif names:
         schema = names[-2] if len(names) > 1 else None
-        walk.types.append(TypeRef(names[-1], schema, cast, literal, literal_value, position))
+        walk.types.append(
+            TypeRef(names[-1], schema, cast, literal, literal_value, position, array="arrayBounds" in fields)
+        )
     walk.rest("TypeName", fields, _NAMES)
 
 

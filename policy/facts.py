@@ -147,6 +147,7 @@ class TypeRef:
     position: int | None = None
     operand: Operand | None = None
     """What is cast, where one value is."""
+    array: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from policy.name_givers import (
     Thing,
     look_up,
     look_up_all,
+    look_up_texts,
 )
 from policy.names import QualifiedName
 from policy.reg_types import CLOSED_TYPES, OPEN_TYPES
@@ -381,10 +382,8 @@ class Values:
                     "typeName": {k: self._host.walk(v) for k, v in type_name.items() if k not in PLACES},
                 }
             }
-        if name in TYPES and "arrayBounds" in type_name:
-            told = self._reg_array(fields, name, wanted, label)
-            if told is not None:
-                return told
+        if name in TYPES and "arrayBounds" in type_name and fields["location"] >= 0:
+            return self._reg_array(fields, name, wanted, label)
         if name not in TYPES or "arrayBounds" in type_name:
             raise Refusal(
                 FUNCTIONS_RULE,
@@ -395,19 +394,18 @@ class Values:
             )
         return self._reg_cast(fields, name, wanted, label)
 
-    def _reg_array(self, fields: Fields, name: str, wanted: Wanted, label: str) -> Node | None:
-        """A cast of many OIDs to names; None where it would look texts up."""
-        arg, at = fields["arg"], fields["location"]
-        if at < 0 or "A_Const" in arg or "ParamRef" in arg:
-            return None
+    def _reg_array(self, fields: Fields, name: str, wanted: Wanted, label: str) -> Node:
+        """A cast of many OIDs to names, or of the names that a constant or a parameter holds."""
+        arg = fields["arg"]
         inner, outer = self._cast_spans(fields)
         tail = cast_to(name, wanted, "[]")
         direct = self.columns.direct(arg)
         if direct is None or direct[0] not in ARGUMENT_TYPES:
             own, sure = column_name({"TypeCast": fields})
             label = label if label and sure < SURE else own
-            round_it = look_up_all(TYPES[name], self._visibility, label)
-            priced = look_up_all(TYPES[name], None, label)[0]
+            look = look_up_texts if "A_Const" in arg or "ParamRef" in arg else look_up_all
+            round_it = look(TYPES[name], self._visibility, label)
+            priced = look(TYPES[name], None, label)[0]
             return self.put(arg, inner, outer, round_it, tail, priced=priced)
         self._edits.replace(inner[0], inner[0], "(")
         told = self.value(arg, Wanted.NUMBER)

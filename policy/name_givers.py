@@ -122,6 +122,19 @@ def look_up_all(thing: Thing, v: Visibility | None, label: str) -> tuple[str, st
 
 
 @lru_cache(maxsize=64)
+def look_up_texts(thing: Thing, v: Visibility | None, label: str) -> tuple[str, str]:
+    """``look_up`` of every text of an array, which is given as one text or as many."""
+    before, behind = look_up(thing, v, "")
+    found = f"{before}e.t{behind}"
+    first = (
+        f"(SELECT CASE WHEN k.a IS NOT NULL THEN ARRAY(SELECT {found} "
+        f"FROM pg_catalog.unnest(k.a) WITH ORDINALITY AS e(t, i) ORDER BY e.i) END{_called(label)} "
+        "FROM (SELECT ("
+    )
+    return first, ")::pg_catalog._text AS a OFFSET 0) AS k)"
+
+
+@lru_cache(maxsize=64)
 def comment(v: Visibility | None) -> tuple[str, str]:
     """What to put before and behind an OID to make it the comment on the object, of whichever catalog, that
     obj_description of one argument finds first. ``v`` as in ``look_up``."""

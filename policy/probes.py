@@ -6,7 +6,8 @@ policy: a rule judges what is found as a mention of the relation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from policy.builtin import PG_CATALOG
@@ -16,6 +17,8 @@ from policy.settings import split_qualified
 _OWN: Final = (None, PG_CATALOG)
 _FIRST: Final[Mapping[int | None, tuple[int, ...]]] = {None: (0,)}
 _PRIVILEGE: Final[Mapping[int | None, tuple[int, ...]]] = {2: (0,), 3: (1,)}
+
+_PLAIN_LIST: Final = re.compile(r'\{([^{}"\\]*)\}')
 
 _LOOKS_UP: Final[Mapping[str, Mapping[int | None, tuple[int, ...]]]] = {
     **dict.fromkeys(
@@ -55,7 +58,8 @@ def relations_in_constants(facts: Facts) -> Iterator[RelationRef]:
     """The relations that constants name where PostgreSQL looks them up."""
     for ref in facts.types:
         if ref.name == "regclass" and ref.schema in _OWN and ref.literal_value:
-            yield from _named(ref.literal_value, ref.position)
+            for name in _listed(ref.literal_value) if ref.array else (ref.literal_value,):
+                yield from _named(name, ref.position)
     for function in facts.functions:
         if function.kind is CallKind.CALL and function.schema in _OWN:
             for place in _places(function):
@@ -67,6 +71,15 @@ def relations_in_constants(facts: Facts) -> Iterator[RelationRef]:
 def _places(function: FunctionRef) -> tuple[int, ...]:
     by_count = _LOOKS_UP.get(function.name, {})
     return by_count.get(function.arguments, by_count.get(None, ()))
+
+
+def _listed(text: str) -> Iterable[str]:
+    """The names in an array's text; the text itself where it is no plain list."""
+    plain = _PLAIN_LIST.fullmatch(text.strip())
+    if plain is None:
+        return (text,)
+    items = (item.strip() for item in plain[1].split(","))
+    return (item for item in items if item and item.upper() != "NULL")
 
 
 def _named(text: str, position: int | None) -> Iterator[RelationRef]:

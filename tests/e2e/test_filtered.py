@@ -300,6 +300,10 @@ LOOK_UPS = (
     "SELECT attname FROM pg_attribute WHERE attnum > 0 AND attrelid = ANY (ARRAY['staff'::regclass]::oid[])",
     "SELECT relname FROM pg_class WHERE oid = COALESCE(NULL::regclass, to_regclass('staff'))::oid",
     "SELECT relname FROM pg_class WHERE oid = (CASE WHEN true THEN 'staff'::regclass ELSE 'bills' END)::oid",
+    # Names that one text holds.
+    "SELECT attname, atttypid = ANY ('{int,int8,\"double precision\"}'::regtype[]) FROM pg_attribute"
+    " WHERE attrelid = ANY ('{clients,public.bills}'::regclass[]) AND attnum > 0 ORDER BY attrelid, attnum",
+    "SELECT '{clients,NULL,0,bills}'::regclass[], NULL::regtype[], '{}'::regproc[]",
     # The parts of a table, and what stands above one.
     "SELECT relid::regclass, parentrelid::regclass, isleaf, level FROM pg_partition_tree('reporting.days')"
     " ORDER BY level, relid::regclass::text",
@@ -370,6 +374,9 @@ PROBES = (
     "SELECT relid::regclass, parentrelid FROM pg_partition_tree('reporting.days')",
     "SELECT relid, parentrelid::regclass FROM pg_partition_tree({part})",
     "SELECT pg_partition_root({part})",
+    "SELECT '{{{t},{part},zzview}}'::regclass[], CAST('{{{function}}}' AS regproc[])::text",
+    "SELECT array_to_string('{{{type},_zzkeys,zzvault.zzlevel}}'::regtype[], ' ')",
+    "SELECT t, '{{{schema}}}'::regnamespace[] FROM unnest('{{{t}}}'::regclass[]) AS t",
     "SELECT * FROM information_schema.usage_privileges",
     "SELECT * FROM information_schema.role_usage_grants",
     "SELECT * FROM information_schema.data_type_privileges",

@@ -31,6 +31,8 @@ RULE = "relation-not-allowed"
         ("SELECT * FROM pg_temp_3.t", "pg_temp_3.t", 15),
         ("SELECT 'api_keys'::regclass", "public.api_keys", 20),
         ("SELECT 'Billing.\"cards\"'::regclass::oid", "billing.cards", 27),
+        ("SELECT '{orders, api_keys}'::regclass[]", "public.api_keys", 30),
+        ("SELECT CAST('{orders,billing.cards}' AS regclass[])", "billing.cards", 41),
     ],
 )
 def test_relations_outside_the_policy_are_refused(sql: str, object_: str, position: int) -> None:
@@ -52,6 +54,7 @@ def test_relations_outside_the_policy_are_refused(sql: str, object_: str, positi
         "SELECT relname FROM pg_class",
         "SELECT relname FROM pg_catalog.pg_class",
         "SELECT 'orders'::regclass, '1259'::regclass",
+        "SELECT '{orders,NULL, 1259,-}'::regclass[], '{}'::regclass[], '{orders}'::pg_catalog.regclass[]",
         "SELECT 'api_keys'",
     ],
 )
