@@ -132,6 +132,14 @@ def _distinct_point(_: Client) -> Iterator[bytes]:
         yield query(f"SELECT abalance AS a{base} FROM pgbench_accounts WHERE aid = {base % ACCOUNTS + 1}")
 
 
+def _numbered_point(_: Client) -> Iterator[bytes]:
+    """Never the same text twice until all accounts have been asked for; nothing is new but the number."""
+    number = random.randrange(ACCOUNTS)
+    while True:
+        number = (number + 1) % ACCOUNTS
+        yield query(f"SELECT abalance FROM pgbench_accounts WHERE aid = {number + 1}")
+
+
 def _pgbench(mode: str, clients: int, ring: Ring, contender: Contender, seconds: float) -> Measured:
     """pgbench's own select-only script. Its rate leaves out the time to connect."""
     if ring.pgbench is None:
@@ -257,6 +265,7 @@ MODES: Final = ("simple", "extended", "prepared")
 SELECT_1: Final = "SELECT 1"
 PREPARED_POINT: Final = "prepared point select"
 DISTINCT_POINT: Final = "distinct point select"
+NUMBERED_POINT: Final = "point select by another number"
 PIPELINE_OF_100: Final = "pipeline of 100"
 WIDE: Final = "200 MB wide result"
 NARROW: Final = "1 M narrow rows"
@@ -271,6 +280,7 @@ LOADS: Final[Sequence[Load]] = (
     Load(SELECT_1, "statement", partial(_latency, _select_one), _WITH_UNPRICED, rows=()),
     Load(PREPARED_POINT, "statement", partial(_latency, _prepared_point), _WITH_UNPRICED),
     Load(DISTINCT_POINT, "statement", partial(_latency, _distinct_point), _WITH_UNPRICED),
+    Load(NUMBERED_POINT, "statement", partial(_latency, _numbered_point), _PLAIN),
     *(
         Load(pgbench_name(mode, 8), "transaction", partial(_pgbench, mode, 8), _WITH_UNPRICED)
         for mode in MODES

@@ -1,4 +1,4 @@
-"""What is promised, as ratios within one run. A table; knows no process."""
+"""What is promised: ratios within one run, and CPU time in µs. A table; knows no process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Final
 from bench.contenders import Name
 from bench.figures import Better
 from bench.loads import (
+    DISTINCT_POINT,
     MODES,
     NARROW,
+    NUMBERED_POINT,
     PIPELINE_OF_100,
     PREPARED_POINT,
     SELECT_1,
+    UNITS,
     WIDE,
     Metric,
     pgbench_name,
@@ -22,12 +25,12 @@ from bench.loads import (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The proxy's ``metric`` under ``load`` as a ratio to ``reference``'s; ``added``: of what both add to
-    direct. ``stretch`` is what is aimed at beyond."""
+    """The proxy's ``metric`` under ``load`` as a ratio to ``reference``'s, or as it is where that is None;
+    ``added``: of what both add to direct. ``stretch`` is what is aimed at beyond."""
 
     load: str
     metric: Metric
-    reference: Name
+    reference: Name | None
     limit: float
     better: Better
     stretch: float | None = None
@@ -36,7 +39,8 @@ class Target:
     @property
     def what(self) -> str:
         metric = {Metric.P50: "p50", Metric.CPU: "CPU of the proxy", Metric.RATE: "rate"}[self.metric]
-        return f"{self.load}: {'added ' if self.added else ''}{metric} ÷ {self.reference}"
+        told = f"{self.load}: {'added ' if self.added else ''}{metric}"
+        return f"{told}, {UNITS[self.metric]}" if self.reference is None else f"{told} ÷ {self.reference}"
 
 
 def _rate(load: str, reference: Name, limit: float, stretch: float | None = None) -> Target:
@@ -59,4 +63,5 @@ TARGETS: Final[Sequence[Target]] = (
     _rate(WIDE, Name.DIRECT, 0.95),
     _rate(NARROW, Name.DIRECT, 0.9),
     *(_rate(pgbench_name(mode, 8), Name.UNPRICED, 0.95) for mode in MODES),
+    *(Target(load, Metric.CPU, None, 150, Better.LOWER) for load in (DISTINCT_POINT, NUMBERED_POINT)),
 )

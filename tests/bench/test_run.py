@@ -68,7 +68,7 @@ def test_loads_have_names_of_their_own_and_begin_with_direct_and_pgbouncer() -> 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.what)
 def test_targets_speak_of_what_is_measured(target: Any) -> None:
     load = next(load for load in LOADS if load.name == target.load)
-    assert {Name.PROXY, target.reference} <= set(load.contenders)
+    assert {Name.PROXY, target.reference or Name.DIRECT} <= set(load.contenders)
     assert target.metric is not Metric.CPU or target.reference is not Name.DIRECT
 
 
@@ -156,6 +156,25 @@ def test_a_target_is_judged_by_what_is_added_to_direct(
     theirs = [value + 20 for value in direct]
     (told,) = report.targets_of(slices(direct, theirs, ours), [ADDED])
     assert told["verdict"] is verdict
+
+
+@pytest.mark.parametrize(
+    ("spent", "verdict"),
+    [
+        ([90.0, 100.0, 110.0], Verdict.MET),
+        ([140.0, 150.0, 160.0], Verdict.TOO_CLOSE),
+        ([200.0] * 3, Verdict.MISSED),
+    ],
+)
+def test_a_target_without_a_reference_is_judged_as_it_is(spent: list[float], verdict: Verdict) -> None:
+    target = next(t for t in TARGETS if t.reference is None)
+    made = Slices()
+    for value in spent:
+        made.add(target.load, Name.DIRECT, {Metric.P50: 20.0})
+        made.add(target.load, Name.PROXY, {Metric.CPU: value})
+    (told,) = report.targets_of(made, [target])
+    assert told["what"].endswith("CPU of the proxy, µs")
+    assert (told["ratio"], told["verdict"]) == (spent[1], verdict)
 
 
 def test_a_target_whose_contender_is_missing_is_left_out() -> None:
