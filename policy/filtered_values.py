@@ -221,6 +221,8 @@ class Values:
         def side(value: Node) -> Node:
             if isinstance(value, Mapping) and set(value) == {"List"}:
                 return {"List": {"items": [side(item) for item in value["List"]["items"]]}}
+            if compares and isinstance(value, Mapping) and set(value) == {"RowExpr"}:
+                return {"RowExpr": self._each(value["RowExpr"], "args", lambda item: self.value(item, goes))}
             if reg is not None and kind not in ("AEXPR_OP_ANY", "AEXPR_OP_ALL"):
                 return self._read_as(value, reg)
             return self.value(value, goes)
@@ -268,13 +270,18 @@ class Values:
     def _case(self, fields: Fields, wanted: Wanted, _label: str) -> Node:
         results = [item["CaseWhen"]["result"] for item in fields["args"]]
         become = self._together([*results, fields.get("defresult")], wanted)
+        compare: Callable[[Node], Node] = self._host.walk
+        if "arg" in fields:
+            # CASE x WHEN y asks whether x = y.
+            asked = [fields["arg"], *(item["CaseWhen"]["expr"] for item in fields["args"])]
+            compare = self._together(asked, Wanted.NUMBER)
         told: dict[str, Node] = {}
         for key, value in fields.items():
             if key == "args":
                 told[key] = [
                     {
                         "CaseWhen": {
-                            part: become(each) if part == "result" else self._host.walk(each)
+                            part: become(each) if part == "result" else compare(each)
                             for part, each in item["CaseWhen"].items()
                             if part not in PLACES
                         }
@@ -283,6 +290,8 @@ class Values:
                 ]
             elif key == "defresult":
                 told[key] = become(value)
+            elif key == "arg":
+                told[key] = compare(value)
             elif key not in PLACES:
                 told[key] = self._host.walk(value)
         return {"CaseExpr": told}
@@ -297,7 +306,9 @@ class Values:
         return {"A_ArrayExpr": self._items(fields, "elements", wanted)}
 
     def _items(self, fields: Fields, listed: str, wanted: Wanted) -> Node:
-        become = self._together(fields.get(listed, []), wanted)
+        return self._each(fields, listed, self._together(fields.get(listed, []), wanted))
+
+    def _each(self, fields: Fields, listed: str, become: Callable[[Node], Node]) -> Node:
         return {
             key: [become(item) for item in value] if key == listed else self._host.walk(value)
             for key, value in fields.items()

@@ -300,6 +300,13 @@ LOOK_UPS = (
     "SELECT attname FROM pg_attribute WHERE attnum > 0 AND attrelid = ANY (ARRAY['staff'::regclass]::oid[])",
     "SELECT relname FROM pg_class WHERE oid = COALESCE(NULL::regclass, to_regclass('staff'))::oid",
     "SELECT relname FROM pg_class WHERE oid = (CASE WHEN true THEN 'staff'::regclass ELSE 'bills' END)::oid",
+    # Names that are compared as CASE and rows compare.
+    "SELECT attname, CASE atttypid WHEN 'int4'::regtype THEN 'n' WHEN 25 THEN 't' END FROM pg_attribute"
+    " WHERE attrelid = 'clients'::regclass AND attnum > 0 ORDER BY attnum",
+    "SELECT CASE 'clients'::regclass WHEN oid THEN oid::regclass END FROM pg_class"
+    " WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' ORDER BY relname",
+    "SELECT attname FROM pg_attribute WHERE (attrelid, attnum) = ('bills'::regclass, 2)"
+    " OR (attrelid, atttypid) IN (('clients'::regclass, 'text'::regtype)) ORDER BY 1",
     # Names that one text holds.
     "SELECT attname, atttypid = ANY ('{int,int8,\"double precision\"}'::regtype[]) FROM pg_attribute"
     " WHERE attrelid = ANY ('{clients,public.bills}'::regclass[]) AND attnum > 0 ORDER BY attrelid, attnum",
@@ -374,6 +381,9 @@ PROBES = (
     "SELECT relid::regclass, parentrelid FROM pg_partition_tree('reporting.days')",
     "SELECT relid, parentrelid::regclass FROM pg_partition_tree({part})",
     "SELECT pg_partition_root({part})",
+    "SELECT CASE {t} WHEN {t}::regclass THEN {t} END, CASE {t}::regclass WHEN 0 THEN 'none' END",
+    "SELECT CASE WHEN true THEN {t} ELSE 0::regclass END, CASE 1 WHEN 1 THEN {t} ELSE 0::regclass END",
+    "SELECT ({t}, 1) = ({t}::regclass, 1), (SELECT ROW({t}::regclass)), ROW({t}::regclass, 2)",
     "SELECT '{{{t},{part},zzview}}'::regclass[], CAST('{{{function}}}' AS regproc[])::text",
     "SELECT array_to_string('{{{type},_zzkeys,zzvault.zzlevel}}'::regtype[], ' ')",
     "SELECT t, '{{{schema}}}'::regnamespace[] FROM unnest('{{{t}}}'::regclass[]) AS t",

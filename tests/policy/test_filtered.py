@@ -150,6 +150,16 @@ def test_only_an_enforcing_policy_that_filters_rewrites(policy) -> None:  # type
             "SELECT (CASE WHEN true THEN (SELECT",
             "::pg_catalog.oid END)::oid",
         ),
+        (
+            "SELECT CASE a WHEN 'int4'::regtype THEN 'int4'::regtype END FROM f(1) a",
+            "SELECT CASE a WHEN (SELECT",
+            "::pg_catalog.oid THEN (SELECT",
+        ),
+        (
+            "SELECT (a, 1) = ('int4'::regtype, 1) FROM f(1) a",
+            "SELECT (a, 1) = ((SELECT",
+            "::pg_catalog.oid, 1) FROM f(1) a",
+        ),
         ("SELECT COALESCE(to_regclass($1), 0)::oid", "SELECT COALESCE((SELECT", "::pg_catalog.oid, 0)::oid"),
         ("SELECT obj_description(a + 1) FROM f(1) a", "SELECT (SELECT (SELECT d.", "AS k) FROM f(1) a"),
         ("TABLE pg_class", "SELECT * FROM (SELECT t.* FROM pg_catalog.pg_class", ') AS "pg_class"'),
