@@ -25,7 +25,7 @@ class Answer(NamedTuple):
     ``rows`` are the bodies of DataRow messages, ``error`` the body of an ErrorResponse. ``skipped`` is True
     where an earlier message of the pipeline failed and the server read past the question. ``ready`` is the
     transaction status where the exchange ended with ReadyForQuery. ``late`` is True where it took longer than
-    it might: what was asked may have been cancelled.
+    it might: what was asked may have been cancelled. ``at_bind`` is True where its Bind failed.
     """
 
     rows: tuple[bytes, ...] = ()
@@ -33,6 +33,7 @@ class Answer(NamedTuple):
     skipped: bool = False
     ready: bytes | None = None
     late: bool = False
+    at_bind: bool = False
 
 
 def read_number(answer: Answer) -> int:
@@ -57,12 +58,13 @@ class Exchange:
     ``limit_s`` is how long any one of its replies may take, in seconds; None for as long as a statement may.
     """
 
-    __slots__ = ("_size", "done", "error", "late", "limit_s", "ready", "rows")
+    __slots__ = ("_size", "at_bind", "done", "error", "late", "limit_s", "ready", "rows")
 
     def __init__(self, done: Callable[[Answer], bytes], limit_s: float | None = None) -> None:
         self.done = done
         self.limit_s = limit_s
         self.late = False
+        self.at_bind = False
         self.rows: list[bytes] = []
         self._size = 0
         self.error: bytes | None = None
@@ -76,4 +78,4 @@ class Exchange:
         self.rows.append(body)
 
     def finish(self, *, skipped: bool = False) -> bytes:
-        return self.done(Answer(tuple(self.rows), self.error, skipped, self.ready, self.late))
+        return self.done(Answer(tuple(self.rows), self.error, skipped, self.ready, self.late, self.at_bind))

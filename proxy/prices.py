@@ -243,7 +243,7 @@ class Prices:
         offset = ruling.question.offset if of_price else None
         own = as_own_error(answer.error, offset, self._c.question_name, statement)
         entry.sqlstate = sqlstate
-        turns_left = self._c.repairs.failed(ruling, entry, own)
+        turns_left = self._c.repairs.failed(ruling, entry, own, at_bind=answer.at_bind)
         self._c.record(entry)
         return self._c.enriched(own, ruling, entry, turns_left) or wire.encode_error(own)
 

@@ -429,7 +429,7 @@ class ServerSide:
 
     def _on_own_error(self, body: bytes, head: Reply, exchange: Exchange) -> bytes:
         self._fail(head)
-        exchange.error = body
+        exchange.error, exchange.at_bind = body, head.kind is Owed.BIND
         if head.kind not in CYCLES:
             self._c.replies.fail_head()
             return self._finish_exchange(exchange)

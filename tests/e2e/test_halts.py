@@ -153,6 +153,21 @@ def test_a_null_that_is_bound_to_what_wants_a_value_is_one_that_is_written(
     agent.send("ROLLBACK", True)
 
 
+@pytest.mark.parametrize(
+    ("second", "halt"),
+    [("3", None), (" 3 ", None), ("three", Halt.UNCHANGED)],
+)
+def test_values_that_fail_where_the_price_is_asked_may_be_mended(
+    agent: Agent, second: str, halt: Halt | None
+) -> None:
+    update = b"UPDATE products SET stock = stock WHERE id = $1 AND sku = 'TEA-003'"
+    failed = agent.pg.exec_params(update, [b"three"])
+    assert failed.error_field(pq.DiagnosticField.SQLSTATE) == b"22P02"
+    mended = agent.pg.exec_params(update, [second.encode()])
+    assert told(mended).get("halt") == halt
+    assert (mended.status == pq.ExecStatus.COMMAND_OK) is (halt is None)
+
+
 @pytest.mark.parametrize("failing", ["'five'", "true", "stock || 1"])
 @both
 def test_a_repair_that_the_server_cannot_read_has_had_its_turn(
