@@ -243,7 +243,8 @@ def _is_the_next_write(lineage: Lineage, made: Attempt, effort: Effort) -> bool:
     first = lineage.first
     if not made.writes or not made.runs:
         return False
-    if made.targets & (first.targets | lineage.answered):
+    written = first.targets | lineage.answered
+    if made.targets & (written | first.above) or made.above & written:
         return True
     at_fault = [fault for fault in lineage.finding.relations if fault.name in first.targets]
     if not at_fault or made.statement_class is not first.statement_class:
@@ -421,6 +422,7 @@ def to_json(lineage: Lineage) -> dict[str, Any]:
         "halt": lineage.halt,
         "watch": lineage.watch,
         "tried": None if lineage.tried is None else lineage.tried.as_json(),
+        "above": sorted(first.above),
         "first": {
             "statement_class": first.statement_class,
             "classes": sorted(first.classes),
@@ -451,8 +453,8 @@ def to_json(lineage: Lineage) -> dict[str, Any]:
 def from_json(body: Mapping[str, Any]) -> Lineage:
     """The lineage that ``to_json`` wrote. Raises KeyError, TypeError or ValueError for anything else.
 
-    ``tried`` may be missing, as it is from what was written before it was kept; whoever does not know of it
-    reads past it. So workers of both kinds may share a store while they are exchanged.
+    ``tried`` and ``above`` may be missing, as from what was written before they were kept; whoever does not
+    know of them reads past them. So workers of both kinds may share a store while they are exchanged.
     """
     first, finding = body["first"], body["finding"]
     return Lineage(
@@ -474,6 +476,7 @@ def from_json(body: Mapping[str, Any]) -> Lineage:
                 "classes": frozenset(map(StatementClass, first["classes"])),
                 "relations": frozenset((name, Use(use)) for name, use in first["relations"]),
                 "targets": frozenset(first["targets"]),
+                "above": frozenset(body.get("above", ())),
                 "levels": thawed(first["levels"]),
                 "words": tuple(first["words"]),
             }

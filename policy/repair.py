@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any, Final, NamedTuple
 
+from policy.catalog_names import CatalogNames
 from policy.expressions import TooLarge
 from policy.facts import Facts, QueryString, RelationRef, Use
 from policy.implication import OF_NO_RELATION, Reasoning, columns, relation_of
 from policy.model import DANGER, WRITES, Halt, StatementClass
-from policy.names import Names
+from policy.names import Names, QualifiedName
 from policy.nearest import nearest
 from policy.normal import Level, levels
 from policy.parse import canonical, trees
@@ -79,10 +80,11 @@ class Finding:
 class Attempt:
     """One statement as an agent sent it, free of spelling.
 
-    ``relations`` are qualified names with their use; ``targets`` those that are written. ``levels`` are its
-    normal form, () where there is none or it is too large (``decided`` False). ``readable`` is False for what
-    no grammar accepts: of that there are only ``words``. ``digest`` tells texts apart. ``untied`` is True
-    when a write's condition holds for every row; ``limited`` when what is returned has a bound.
+    ``relations`` are qualified names with their use; ``targets`` those that are written, with the tables that
+    a written view shows; ``above`` the partitioned tables and inheritance parents of these. ``levels`` are
+    its normal form, () where there is none or it is too large (``decided`` False). ``readable`` is False for
+    what no grammar accepts: of that there are only ``words``. ``digest`` tells texts apart. ``untied`` is
+    True when a write's condition holds for every row; ``limited`` when what is returned has a bound.
     """
 
     statement_class: StatementClass
@@ -90,6 +92,7 @@ class Attempt:
     runs: bool = True
     relations: frozenset[tuple[str, Use]] = frozenset()
     targets: frozenset[str] = frozenset()
+    above: frozenset[str] = frozenset()
     levels: tuple[Level, ...] = ()
     words: tuple[str, ...] = ()
     digest: str = ""
@@ -123,6 +126,9 @@ def attempt(
     relations = frozenset(
         (str(display_name(ref, names)), ref.use) for facts in statements for ref in facts.relations
     )
+    written = frozenset(
+        display_name(ref, names) for facts in statements for ref in facts.relations if ref.use in _WRITING
+    )
     decided, forms = True, list[Level]()
     try:
         for facts in statements:
@@ -135,7 +141,8 @@ def attempt(
         classes=frozenset(cls for facts in statements for cls in facts.classes),
         runs=all(facts.runs for facts in statements),
         relations=relations,
-        targets=frozenset(name for name, use in relations if use in _WRITING),
+        targets=frozenset(map(str, _with_shown(written, names))),
+        above=frozenset(map(str, _above(_with_shown(written, names), names))),
         levels=tuple(forms),
         untied=any(_is_untied(facts) for facts in statements),
         limited=all(q.limited or q.one_row for facts in statements for q in facts.queries if q.final),
@@ -157,6 +164,26 @@ def _levels(
             place = len(facts.sql[: finding.position - facts.start].encode(errors="replace"))
     for tree in trees(facts.sql):
         yield from levels(tree, called, Reading(tuple(parameters), place, values, functions))
+
+
+def _with_shown(written: frozenset[QualifiedName], names: Names) -> frozenset[QualifiedName]:
+    """``written`` with the tables whose columns a view among them shows."""
+    if not isinstance(names, CatalogNames):
+        return written
+    catalog, shown = names.catalog, set(written)
+    for view in [catalog.relation(*name) for name in written]:
+        sources = None if view is None else catalog.view_sources(view)
+        found = () if sources is None else sources.columns.values()
+        shown.update(QualifiedName(each.schema, each.relation) for column in found for each in column)
+    return frozenset(shown)
+
+
+def _above(written: frozenset[QualifiedName], names: Names) -> frozenset[QualifiedName]:
+    """The partitioned tables and inheritance parents of ``written``."""
+    if not isinstance(names, CatalogNames):
+        return frozenset()
+    known = [names.catalog.relation(*name) for name in written]
+    return frozenset(parent for each in known if each is not None for parent in names.catalog.ancestors(each))
 
 
 def _is_untied(facts: Facts) -> bool:

@@ -26,6 +26,11 @@ VAULTS = """
 CREATE TABLE vault (id int, note text);
 CREATE TABLE vault_copy (id int, note text);
 GRANT ALL ON vault_copy TO shop_app;
+CREATE TABLE kept (id int, n int) PARTITION BY RANGE (id);
+CREATE TABLE kept_low PARTITION OF kept FOR VALUES FROM (0) TO (100);
+CREATE TABLE kept_high PARTITION OF kept FOR VALUES FROM (100) TO (200);
+CREATE VIEW kept_seen AS SELECT id AS number, n FROM kept;
+GRANT ALL ON kept, kept_low, kept_high, kept_seen TO shop_app;
 """
 
 
@@ -119,6 +124,29 @@ def test_a_repair_that_keeps_everything_passes_once(agent: Agent, extended: bool
     assert ran(agent.send("SELECT id, stock FROM products LIMIT 5", extended))
     assert ran(agent.send("UPDATE products SET stock = 5 WHERE id = 3", extended))
     assert ran(agent.send("UPDATE products SET stock = 6 WHERE id = 4", extended))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_answer"),
+    [
+        ("kept", "kept_low", True),
+        ("kept_low", "kept", True),
+        ("kept", "kept_seen", True),
+        ("kept_seen", "kept_low", True),
+        ("kept_low", "kept_high", False),
+        ("kept_high", "products", False),
+    ],
+)
+def test_a_write_by_another_name_of_the_same_rows_is_the_answer(
+    agent: Agent, first: str, second: str, is_answer: bool
+) -> None:
+    key, column = ("number" if second == "kept_seen" else "id"), "stock" if second == "products" else "n"
+    assert told(agent.send(f"UPDATE {first} SET m = 1 WHERE n = 3", False))["sqlstate"] == "42703"
+    answer = agent.send(f"UPDATE {second} SET {column} = 1 WHERE {key} = -1", False)
+    if is_answer:
+        assert told(answer)["halt"] == "relations_changed"
+    else:
+        assert ran(answer)
 
 
 @pytest.mark.parametrize(
