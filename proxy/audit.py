@@ -1,7 +1,7 @@
 """The audit file: one line of JSON a decision, written beside the event loop.
 
-Owns the queue and the thread that empties it. What a line tells is ``audit_line``'s, how the file is opened
-``audit_file``'s.
+Owns the thread that empties the queue, and what follows when that is full. What waits in it is
+``audit_queue``'s, what a line tells ``audit_line``'s, how the file is opened ``audit_file``'s.
 
 What is promised:
 
@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
@@ -36,9 +35,10 @@ from typing import Final, Self
 import structlog
 
 from policy.lineage import CloseOut
-from proxy.audit_chain import Links
 from proxy.audit_file import AppendFile, AuditError
 from proxy.audit_line import ConnectionIdentity, Renderer, closed_line, lost_records
+from proxy.audit_links import Links
+from proxy.audit_queue import RECORD_BYTES, Queue, chained
 from proxy.config import Audit as AuditSettings
 from proxy.config import Fsync, OnFailure
 from proxy.effects import AuditEntry
@@ -49,21 +49,13 @@ _GATHER_S: Final = 0.025
 dozen times, however few its records are: at 5 ms a busy proxy spent a fifth of its system calls on that."""
 _BATCH: Final = 1024
 """Records a write."""
-_AT_ONCE: Final = 512
-"""Characters of a statement up to which its line, the first time, is made at once."""
 _CAPACITY: Final = 64 * 1024 * 1024
-_RECORD_BYTES: Final = 1024
-"""What a queued record is counted as, beside the characters of its statement."""
 _PATIENCE_S: Final = 5.0
 _RETRY_S: Final = 0.5
 
 log = structlog.get_logger("pgturnstile.audit")
 
 __all__ = ["Audit", "AuditError"]
-
-
-_Queued = tuple[int, str | tuple[float, AuditEntry, ConnectionIdentity]]
-"""What a record is counted as, and its line, or what to make it of."""
 
 
 class Audit:
@@ -95,12 +87,8 @@ class Audit:
         self._reopening = threading.Event()
         self._lost = 0
         self._untold = 0
-        self._capacity = capacity
+        self._queue = Queue(self._renderer, capacity)
         self._patience_s = patience_s
-        self._pending: deque[_Queued] = deque()
-        # Each counter has one writer, so neither needs a lock: their difference is what waits.
-        self._taken = 0
-        self._written = 0
         self._idle = False
         self._stalled = False
         self._failing: str | None = None
@@ -125,24 +113,21 @@ class Audit:
 
         Raises AuditError when the queue is full and stays so, unless it may be given up, and after close().
         """
-        decision = entry.decision
-        length = len(decision.query.sql)
-        weight = _RECORD_BYTES + length
-        if self._taken - self._written + weight > self._capacity or self._closed:
+        if self._closed or self._untold or not self._queue.offer(entry, identity):
+            self._record_late(entry, identity)
+        if self._idle:
+            self._awaken()
+
+    def _record_late(self, entry: AuditEntry, identity: ConnectionIdentity) -> None:
+        """Queue a record that found no room at first, or that follows some that found none."""
+        weight = RECORD_BYTES + len(entry.decision.query.sql)
+        if self._closed or not self._queue.fits(weight):
             if self._gives_up(weight):
                 return
             self._wait_for_room(weight, entry, identity)
         if self._untold:
             self._tell_of_lost()
-        self._taken += weight
-        at = time.time()
-        if length > _AT_ONCE or self._renderer.knows(decision):
-            self._pending.append((weight, (at, entry, identity)))
-        else:
-            # Kept as it is, what its facts hold would wait with it, far more than it is counted as.
-            self._pending.append((weight, self._renderer.render(at, entry, identity)))
-        if self._idle:
-            self._awaken()
+        self._queue.add_line(self._renderer.render(time.time(), entry, identity), weight)
 
     def closed(self, record: CloseOut) -> None:
         """Queue the line of a refusal whose repair is over. Where there is no room, it goes to the log, or is
@@ -150,11 +135,10 @@ class Audit:
         line = closed_line(record, self._settings.statements)
         if self._gives_up(len(line)):
             return
-        if self._closed or not self._fits(len(line)):
+        if self._closed or not self._queue.fits(len(line)):
             log.error("audit record not written", line=line.rstrip())
             return
-        self._taken += len(line)
-        self._pending.append((len(line), line))
+        self._queue.add_line(line, len(line))
         if self._idle:
             self._awaken()
 
@@ -166,7 +150,7 @@ class Audit:
     def state(self) -> AuditState:
         """How it stands with the file."""
         refuses = self._settings.on_failure is OnFailure.REFUSE
-        return AuditState(self._failing, refuses, self._taken - self._written, self._lost)
+        return AuditState(self._failing, refuses, self._queue.taken - self._queue.written, self._lost)
 
     def reopen(self) -> None:
         """Open the file anew by its name, as after a rotation, also where there is nothing to write."""
@@ -177,10 +161,10 @@ class Audit:
         """Wait until everything recorded so far has been handed to the operating system; False if it was not
         within ``timeout_s`` seconds.
         """
-        target = self._taken
+        target = self._queue.taken
         self._wake.set()
         with self._progress:
-            return self._progress.wait_for(lambda: self._written >= target, timeout_s)
+            return self._progress.wait_for(lambda: self._queue.written >= target, timeout_s)
 
     def close(self) -> None:
         """Write what waits, sync the file to the disk and close it. Twice is harmless.
@@ -204,16 +188,16 @@ class Audit:
             ) from error
         finally:
             self._file.close()
-        if self._pending:
+        if self._queue:
             raise AuditError(
-                f"{len(self._pending)} audit records could not be written to {self._file.path} and are lost."
+                f"{len(self._queue)} audit records could not be written to {self._file.path} and are lost."
             )
         # Whoever keeps the log keeps what the file must hold.
         log.info("audit closed", path=str(self._file.path), head=head)
 
     def _gives_up(self, weight: int) -> bool:
         """Whether a record that finds no room is counted and dropped, because statements are to go on."""
-        if self._settings.on_failure is OnFailure.REFUSE or self._closed or self._fits(weight):
+        if self._settings.on_failure is OnFailure.REFUSE or self._closed or self._queue.fits(weight):
             return False
         if not self._untold:
             log.error("audit records are lost", path=str(self._file.path), error=self._failing)
@@ -224,8 +208,7 @@ class Audit:
     def _tell_of_lost(self) -> None:
         """There is room again: the file says what it lacks."""
         log.warning("audit records were lost", path=str(self._file.path), records=self._untold)
-        self._taken += _RECORD_BYTES
-        self._pending.append((_RECORD_BYTES, lost_records(time.time(), self._untold)))
+        self._queue.add_line(lost_records(time.time(), self._untold), RECORD_BYTES)
         self._untold = 0
 
     def _wait_for_room(self, weight: int, entry: AuditEntry, identity: ConnectionIdentity) -> None:
@@ -233,14 +216,16 @@ class Audit:
         if self._closed:
             raise AuditError("The audit file is closed.")
         if not self._stalled:
-            log.warning("audit queue full", path=str(self._file.path), waiting=len(self._pending))
+            log.warning("audit queue full", path=str(self._file.path), waiting=len(self._queue))
             began = time.monotonic()
             with self._progress:
-                self._stalled = not self._progress.wait_for(lambda: self._fits(weight), self._patience_s)
+                self._stalled = not self._progress.wait_for(
+                    lambda: self._queue.fits(weight), self._patience_s
+                )
             if not self._stalled:
                 log.warning("audit queue has room", waited_s=round(time.monotonic() - began, 3))
                 return
-        elif self._fits(weight):
+        elif self._queue.fits(weight):
             self._stalled = False
             return
         # The statement has run: its record goes to the log, so that even this one is written somewhere.
@@ -248,10 +233,6 @@ class Audit:
             "audit record not written", line=self._renderer.render(time.time(), entry, identity).rstrip()
         )
         raise AuditError(f"The audit file {self._file.path} takes no more records.")
-
-    def _fits(self, weight: int) -> bool:
-        """Whether a record may be queued; one larger than the queue may once the queue is empty."""
-        return self._taken - self._written + weight <= self._capacity or self._taken == self._written
 
     # --- the writer's thread ---
 
@@ -264,19 +245,19 @@ class Audit:
             log.exception("audit writer failed", path=str(self._file.path))
 
     def _write_until_closed(self) -> None:
-        while self._pending or not self._closing.is_set():
+        while self._queue or not self._closing.is_set():
             # While records keep coming nobody has to wake the writer: it looks again by itself.
             self._closing.wait(_GATHER_S)
             if self._reopening.is_set():
                 self._reopening.clear()
                 self._file.follow_rotation()
-            if not self._pending:
+            if not self._queue:
                 self._sleep_while_idle()
             elif not self._write_all():
                 return
 
     def _write_all(self) -> bool:
-        while self._pending:
+        while self._queue:
             if not self._write_batch():
                 return False
         return True
@@ -286,19 +267,15 @@ class Audit:
         # comes second sees the other, so no record waits for a wake-up that never comes.
         self._wake.clear()
         self._idle = True
-        if not self._pending and not self._closing.is_set() and not self._reopening.is_set():
+        if not self._queue and not self._closing.is_set() and not self._reopening.is_set():
             self._wake.wait()
         self._idle = False
 
     def _write_batch(self) -> bool:
         """Write the oldest records and take them off the queue. False: closing, and the disk refuses."""
-        batch = [self._pending[n] for n in range(min(_BATCH, len(self._pending)))]
-        texts = [queued if isinstance(queued, str) else self._renderer.render(*queued) for _, queued in batch]
-        if not self._write(texts):
+        if not self._write(self._queue.take(_BATCH)):
             return False
-        for _ in batch:
-            self._pending.popleft()
-        self._written += sum(weight for weight, _ in batch)
+        self._queue.done()
         with self._progress:
             self._progress.notify_all()
         return True
@@ -341,7 +318,7 @@ class Audit:
         """``texts`` as the next lines of this run, whose first is to be had while nobody else writes."""
         if self._links is None:
             self._links = Links(self._file.last_digest())
-        return "".join(map(self._links.link, texts)).encode("ascii")
+        return chained(texts, self._links)
 
     def _fails(self, reason: str | None) -> None:
         self._failing = reason

@@ -1,9 +1,9 @@
 """The chain through an audit's lines: each tells the SHA-256 of the one before it.
 
-Owns how a line is linked when it is written, and how the links are followed when files are read back. A file
-may hold lines of several writers: of a process and of the one that replaces it, of one process after another.
-So each writer has a run of its own, numbered from 1; its first line links to the last one that was in the
-file, the others to the line before them in their run.
+Owns how the links of ``audit_links`` are followed when files are read back. A file may hold lines of several
+writers: of a process and of the one that replaces it, of one process after another. So each writer has a run
+of its own, numbered from 1; its first line links to the last one that was in the file, the others to the line
+before them in their run.
 
 What a chain shows: a line that was changed, taken out, put in or moved. What no chain without a secret can
 show is a file whose end was cut off, or that was written anew from somewhere on: keep the head that the proxy
@@ -12,44 +12,20 @@ logs, and have it looked for (``Verdict.heads``, ``met``).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from proxy.audit_links import digest
+
 _LINK: Final = re.compile(rb',"chain":"([0-9a-f]{8})-([1-9][0-9]{0,17})","prev":(null|"[0-9a-f]{64}")\}\Z')
-"""The end of a line as ``Links`` writes it: read as bytes, because bytes are what was hashed."""
+"""The end of a line as ``audit_links`` writes it: read as bytes, because bytes are what was hashed."""
 _REMEMBERED: Final = 1_000_000
 """Lines that the first line of a run may link back over, where other runs have gone on meanwhile."""
-
-
-def digest(line: bytes) -> str:
-    """What the next line tells of ``line``, which has no line feed."""
-    return hashlib.sha256(line).hexdigest()
-
-
-class Links:
-    """One writer's run. ``head`` is the digest of the line to begin behind, None for the first of all."""
-
-    __slots__ = ("_number", "_run", "head")
-
-    def __init__(self, head: str | None = None) -> None:
-        self._run = secrets.token_hex(4)
-        self._number = 0
-        self.head = head
-
-    def link(self, line: str) -> str:
-        """``line``, a JSON object with its line feed, as the next one of the run."""
-        self._number += 1
-        before = "null" if self.head is None else f'"{self.head}"'
-        linked = f'{line[:-2]},"chain":"{self._run}-{self._number}","prev":{before}}}'
-        self.head = digest(linked.encode("ascii"))
-        return linked + "\n"
 
 
 class Break(NamedTuple):

@@ -44,6 +44,9 @@ MODULES: Final = (
     "proxy.watchdog",
     "proxy.session",
     "proxy.audit_line",
+    "proxy.audit_links",
+    "proxy.audit_queue",
+    "proxy.carrier",
 )
 """What a message passes through. Names are bound when they are compiled: nothing in them can be patched."""
 STAMP: Final = "proxy.compiled_from"

@@ -1,37 +1,25 @@
-"""Two transports round one Session: bytes in, effects carried out, backpressure both ways.
+"""Two transports round one Session: backpressure both ways, what happens seldom, and the end.
 
-Owns the life of a connection after its handshake, and how it ends. Knows nothing of frames and rules: what a
-chunk means is the Session's to say. asyncio's streams are never used here: they cost more than the rest of
-the proxy together.
+Owns the life of a connection after its handshake, and how it ends; what every chunk goes through is the
+``carrier``'s. Knows nothing of frames and rules: what a chunk means is the Session's to say. asyncio's
+streams are never used here: they cost more than the rest of the proxy together.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
 from policy.catalog_names import SessionNames
 from proxy import backend
 from proxy.audit_line import ConnectionIdentity
+from proxy.carrier import AuditSink, Carrier
 from proxy.clone import Clone
-from proxy.effects import (
-    AuditEntry,
-    CancelRunning,
-    Close,
-    Consult,
-    Decide,
-    Effect,
-    JudgedAnew,
-    Record,
-    Tell,
-    ToBackend,
-    ToFrontend,
-    TryOut,
-)
+from proxy.effects import CancelRunning, Close, Consult, Decide, Effect, JudgedAnew, Tell, TryOut
 from proxy.gate import Gate
 from proxy.judges import Judges
 from proxy.ruling import Ruling
@@ -56,12 +44,6 @@ _PARTING: Final = 16
 log = structlog.get_logger("pgturnstile.relay")
 
 T = TypeVar("T")
-
-
-class AuditSink(Protocol):
-    """Takes the audit record of a decision whose outcome is known; may raise to end the connection."""
-
-    def record(self, entry: AuditEntry, identity: ConnectionIdentity) -> None: ...
 
 
 class Parting(NamedTuple):
@@ -104,25 +86,21 @@ class Relay:
     ) -> None:
         self._session = session
         self._gate = gate
-        self._audit = audit
-        self._identity = identity
+        self._carrier = Carrier(session, audit, identity, self)
         self._key = key
         self._judges = judges
         self._stores = stores
-        self._behind: list[Effect] | None = None
-        """Effects that wait for the store of repairs to be told something; None while it is told nothing."""
         self._on_ended = on_ended
         self._clone = Clone(identity.connection)
-        self._frontend = _FrontendSide(self)
-        self._backend = _BackendSide(self)
+        self._frontend = _FrontendSide(self, self._carrier.from_agent)
+        self._backend = _BackendSide(self, self._carrier.from_server)
         self._unread = 0
         self._cancels = 0
         self._goodbye = b""
-        self._ending = False
         self._parting: Parting | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._watched = session.watched
         self._watch: asyncio.TimerHandle | None = None
+        self._carrier.idle_watch = session.watched
         self._agent_full = False
 
     def start(self, frontend: TransportStream, backend_stream: TransportStream, greeting: bytes) -> None:
@@ -134,58 +112,36 @@ class Relay:
             raise StreamClosedError("connection ended at the end of the handshake")
         from_backend = backend_stream.hand_over(self._backend)
         from_frontend = frontend.hand_over(self._frontend)
-        self._backend.transport = backend_stream.transport
-        self._frontend.transport = frontend.transport
+        self._backend.transport = self._carrier.to_server = backend_stream.transport
+        self._frontend.transport = self._carrier.to_agent = frontend.transport
         self._frontend.transport.write(greeting)
         self._backend.transport.resume_reading()
         self._frontend.transport.resume_reading()
         if from_backend:
-            self.backend_received(from_backend)
+            self._carrier.from_server(from_backend)
         if from_frontend:
-            self.frontend_received(from_frontend)
+            self._carrier.from_agent(from_frontend)
 
     # --- what the two sides report ---
 
-    def frontend_received(self, data: bytes) -> None:
-        if self._ending:
-            return
-        try:
-            self._carry_out(self._session.from_frontend(data))
-            if self._unread or self._session.overfull:
-                self._set_unread(_OVERFULL, self._session.overfull)
-        except Exception as error:
-            self._surprised(error)
-
-    def backend_received(self, data: bytes) -> None:
-        if self._ending:
-            return
-        try:
-            self._carry_out(self._session.from_backend(data))
-            if self._unread & _OVERFULL:
-                self._set_unread(_OVERFULL, self._session.overfull)
-            if self._parting is not None:
-                self._part(self._parting)
-        except Exception as error:
-            self._surprised(error)
-
     def frontend_lost(self) -> None:
-        if not self._ending:
+        if not self._carrier.ended:
             self._conclude(self._session.lost, "agent gone")
         self.side_lost()
 
     def backend_lost(self) -> None:
-        if not self._ending:
+        if not self._carrier.ended:
             self.end("terminating connection because the database server closed it", "57P01")
         self.side_lost()
 
     def frontend_full(self, full: bool) -> None:
         """The agent reads more slowly than the server sends (or has caught up)."""
         self._agent_full = full
-        if self._ending:
+        if self._carrier.ended:
             return
         if full:
             self._backend.pause()
-        elif self._behind is None:
+        elif self._carrier.behind is None:
             self._backend.resume()
 
     def backend_full(self, full: bool) -> None:
@@ -196,18 +152,23 @@ class Relay:
     def drain(self, parting: Parting = ADMIN_SHUTDOWN) -> None:
         """End as soon as nothing is under way."""
         self._parting = parting
+        self._carrier.parting = True
         if parting.at_once:
             self._set_unread(_PARTING, True)
-        self._part(parting)
+        self.part()
 
-    def _part(self, parting: Parting) -> None:
+    def part(self) -> None:
+        """End if nothing is under way any more."""
+        parting = self._parting
+        if parting is None:
+            return
         over = not self._session.concluding if parting.at_once else self._session.idle
-        if over and not self._ending:
+        if over and not self._carrier.ended:
             self.end(parting.message, parting.sqlstate)
 
     def end(self, message: str, sqlstate: str) -> None:
         """End now with a FATAL error, where the agent's stream has room for one."""
-        if not self._ending:
+        if not self._carrier.ended:
             self._conclude(lambda: self._session.refuse(message, sqlstate), message)
 
     def abort(self) -> None:
@@ -230,27 +191,27 @@ class Relay:
         self._change_session(lambda: self._session.dismiss(reason, at_once=at_once))
 
     def _change_session(self, change: Callable[[], list[Effect]]) -> None:
-        if self._ending:
+        if self._carrier.ended:
             return
         try:
-            self._carry_out(change())
-            self._set_unread(_OVERFULL, self._session.overfull)
+            self._carrier.carry_out(change())
+            self.heed_overfull()
         except Exception as error:
-            self._surprised(error)
+            self.surprised(error)
 
     def _judge_by(self, gate: Gate) -> None:
         self._gate = gate
-        self._identity = self._identity._replace(
+        self._carrier.identity = self._carrier.identity._replace(
             policy_name=gate.policy.name, policy_sha256=gate.policy.sha256
         )
-        self._watched = self._session.watched
+        self._carrier.idle_watch = self._session.watched and self._watch is None
 
     async def cancel(self) -> None:
         """Cancel the query that runs, if one does. Meanwhile the agent is not read and the backend kept.
 
         So a cancel can hit neither a later query nor another session that got the same process id.
         """
-        if self._ending:
+        if self._carrier.ended:
             return
         if self._clone.running:
             await self._clone.cancel()
@@ -259,7 +220,7 @@ class Relay:
 
     async def _cancel_running(self) -> None:
         """What the session asked for, unless there is nothing left to cancel by now."""
-        if self._ending:
+        if self._carrier.ended:
             return
         if self._session.busy:
             await self._cancel_now()
@@ -279,41 +240,42 @@ class Relay:
 
     def _cancel_dealt_with(self) -> None:
         self._set_unread(_CANCELLING, False)
-        if self._ending:
+        if self._carrier.ended:
             self._close_backend()
             return
         try:
-            self._carry_out(self._session.cancelled())
-            self._set_unread(_OVERFULL, self._session.overfull)
+            self._carrier.carry_out(self._session.cancelled())
+            self.heed_overfull()
         except Exception as error:
-            self._surprised(error)
+            self.surprised(error)
 
-    # --- carrying out ---
+    # --- what the carrier leaves to us ---
 
-    def _carry_out(self, effects: list[Effect]) -> None:
-        if self._behind is not None:
-            self._behind += effects
-            return
-        left = iter(effects)
-        for effect in left:
-            if isinstance(effect, ToBackend):
-                self._backend.transport.write(effect.data)
-                if self._watched and self._watch is None:
-                    self._watch = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
-            elif isinstance(effect, ToFrontend):
-                self._frontend.transport.write(effect.data)
-            elif isinstance(effect, Record):
-                self._audit.record(effect.entry, self._identity)
-            elif isinstance(effect, Decide | TryOut | Consult):
-                self._spawn(self._ask_elsewhere(effect))
-            elif isinstance(effect, CancelRunning):
-                self._spawn(self._cancel_running())
-            elif isinstance(effect, JudgedAnew):
-                self._judge_by(self._session.gate)
-            elif isinstance(effect, Tell):
-                self._tell(effect, left)
-            else:
-                self._close(effect.reason, abandoned=effect.abandoned)
+    def take(self, effect: Effect, rest: Sequence[Effect]) -> bool:
+        """Carry out ``effect``; True where ``rest``, the effects behind it, waits for that."""
+        if isinstance(effect, Decide | TryOut | Consult):
+            self._spawn(self._ask_elsewhere(effect))
+        elif isinstance(effect, CancelRunning):
+            self._spawn(self._cancel_running())
+        elif isinstance(effect, JudgedAnew):
+            self._judge_by(self._session.gate)
+        elif isinstance(effect, Tell):
+            return self._tell(effect, rest)
+        elif isinstance(effect, Close):
+            self._close(effect.reason, abandoned=effect.abandoned)
+        else:
+            raise TypeError(f"an effect that nobody carries out: {effect!r}")
+        return False
+
+    def heed_overfull(self) -> None:
+        """Read the agent while the session has room for what it sends."""
+        self._carrier.overfull = self._session.overfull
+        self._set_unread(_OVERFULL, self._carrier.overfull)
+
+    def watch(self) -> None:
+        """Look at the session before long, and then while it is busy."""
+        self._carrier.idle_watch = False
+        self._watch = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
 
     def _ask_elsewhere(self, effect: Decide | TryOut | Consult) -> Coroutine[Any, Any, None]:
         """The work that ``effect`` asks for; what the agent sends meanwhile waits."""
@@ -329,11 +291,11 @@ class Relay:
         """Ask the ledger of repairs in another thread; what the agent sends meanwhile waits."""
         try:
             judged = await self._of_ledger(effect.ask)
-            self._carry_out(self._session.consulted(judged))
-            if not self._ending:
-                self._set_unread(_OVERFULL, self._session.overfull)
+            self._carrier.carry_out(self._session.consulted(judged))
+            if not self._carrier.ended:
+                self.heed_overfull()
         except Exception as error:
-            self._surprised(error)
+            self.surprised(error)
 
     async def _of_ledger(self, call: Callable[[], T]) -> T:
         """What ``call`` returns, in another thread: it waits for a store, or reckons on what is here."""
@@ -341,49 +303,52 @@ class Relay:
             return await asyncio.get_running_loop().run_in_executor(self._stores, call)
         return await self._judges.work(self._gate.agent, call)
 
-    def _tell(self, effect: Tell, left: Iterator[Effect]) -> None:
-        """Tell the ledger of repairs in another thread; ``left`` and all that follows waits, unless the
+    def _tell(self, effect: Tell, rest: Sequence[Effect]) -> bool:
+        """Tell the ledger of repairs in another thread; ``rest`` and all that follows waits (True), unless the
         connection has ended."""
-        if self._goodbye or self._ending:
+        if self._goodbye or self._carrier.ended:
             self._spawn(self._tell_aside(effect))
-            return
-        self._behind = list(left)
+            return False
+        self._carrier.behind = list(rest)
         self._set_unread(_TELLING, True)
         self._backend.pause()
         self._spawn(self._tell_first(effect))
+        return True
 
     async def _tell_first(self, effect: Tell) -> None:
         try:
             await self._of_ledger(effect.tell)
-            if self._behind is None:
+            behind = self._carrier.behind
+            if behind is None:
                 return
-            behind, self._behind = self._behind, None
-            self._carry_out(behind)
-            if self._behind is None and not self._ending:
+            self._carrier.behind = None
+            self._carrier.carry_out(behind)
+            if self._carrier.behind is None and not self._carrier.ended:
                 self._set_unread(_TELLING, False)
                 if not self._agent_full:
                     self._backend.resume()
         except Exception as error:
-            self._surprised(error)
+            self.surprised(error)
 
     async def _tell_aside(self, effect: Tell) -> None:
         try:
             await self._of_ledger(effect.tell)
         except Exception as error:
-            log.error("the ledger was not told", connection=self._identity.connection, exc_info=error)
+            log.error("the ledger was not told", connection=self._carrier.identity.connection, exc_info=error)
 
     def _look(self) -> None:
         """Have the session see whether the server takes too long, and again while it is busy."""
         self._watch = None
-        if self._ending:
+        if self._carrier.ended:
             return
+        self._carrier.idle_watch = self._session.watched
         try:
-            self._carry_out(self._session.look(flowing=not self._agent_full))
+            self._carrier.carry_out(self._session.look(flowing=not self._agent_full))
         except Exception as error:
-            self._surprised(error)
+            self.surprised(error)
             return
         if self._session.busy and self._watch is None:
-            self._watch = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+            self.watch()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -400,23 +365,23 @@ class Relay:
                 renew=effect.renew,
                 temporary=effect.temporary,
             )
-            if not self._ending:
-                self._carry_out(self._session.decided(ruling))
-                self._set_unread(_OVERFULL, self._session.overfull)
+            if not self._carrier.ended:
+                self._carrier.carry_out(self._session.decided(ruling))
+                self.heed_overfull()
         except Exception as error:
-            self._surprised(error)
+            self.surprised(error)
 
     async def _try_out(self, effect: TryOut) -> None:
         """Have a statement tried on the clone; what the agent sends meanwhile waits."""
         try:
             outcome = await self._clone.run(effect.target, effect.trial)
-            if not self._ending:
-                self._carry_out(self._session.tried(outcome))
-                self._set_unread(_OVERFULL, self._session.overfull)
+            if not self._carrier.ended:
+                self._carrier.carry_out(self._session.tried(outcome))
+                self.heed_overfull()
         except Exception as error:
-            self._surprised(error)
+            self.surprised(error)
         finally:
-            if self._ending:
+            if self._carrier.ended:
                 self._clone.close()
 
     async def _judge_apart(self, text: bytes, names: SessionNames) -> Ruling:
@@ -424,7 +389,7 @@ class Relay:
 
     # --- ending ---
 
-    def _surprised(self, error: Exception) -> None:
+    def surprised(self, error: Exception) -> None:
         """Whatever went wrong, nothing more passes: both connections end."""
         if self._frontend.transport.is_closing():
             # Written to in the moment between its end and the news of it.
@@ -433,28 +398,30 @@ class Relay:
         if self._backend.transport.is_closing():
             self.backend_lost()
             return
-        log.error("connection ended by a failure", connection=self._identity.connection, exc_info=error)
+        log.error(
+            "connection ended by a failure", connection=self._carrier.identity.connection, exc_info=error
+        )
         self.end("the proxy failed; the connection is closed", "XX000")
 
     def _conclude(self, conclude: Callable[[], list[Effect]], reason: str) -> None:
         """End the session and carry out what it still has to say, come what may."""
         abandoned = self._session.cancellable
         self._goodbye = _TERMINATE
-        behind, self._behind = self._behind or [], None
+        behind, self._carrier.behind = self._carrier.behind or [], None
         try:
             for effect in [*behind, *conclude()]:
                 if not isinstance(effect, Close):
-                    self._carry_out([effect])
+                    self._carrier.carry_out([effect])
         except Exception as error:
-            log.error("last words were lost", connection=self._identity.connection, exc_info=error)
+            log.error("last words were lost", connection=self._carrier.identity.connection, exc_info=error)
         self._close(reason, abandoned=abandoned)
 
     def _close(self, reason: str, *, abandoned: bool) -> None:
-        if self._ending:
+        if self._carrier.ended:
             return
-        self._ending = True
+        self._carrier.ended = True
         self._clone.close()
-        log.info("connection closed", connection=self._identity.connection, reason=reason)
+        log.info("connection closed", connection=self._carrier.identity.connection, reason=reason)
         self._frontend.close()
         if abandoned and not self._cancels and not self._backend.lost:
             # What still runs for an agent that is gone holds its locks until it is told to stop.
@@ -473,7 +440,7 @@ class Relay:
             async with asyncio.timeout(_CANCEL_S):
                 await backend.cancel(self._key.endpoint, self._key.pid, self._key.secret)
         except (backend.BackendError, OSError, TimeoutError) as error:
-            log.warning("cancel failed", connection=self._identity.connection, error=str(error))
+            log.warning("cancel failed", connection=self._carrier.identity.connection, error=str(error))
 
     def _close_backend(self) -> None:
         if self._goodbye:
@@ -482,7 +449,7 @@ class Relay:
 
     def _set_unread(self, reason: int, holds: bool) -> None:
         before, self._unread = self._unread, (self._unread | reason) if holds else (self._unread & ~reason)
-        if self._ending or bool(before) is bool(self._unread):
+        if self._carrier.ended or bool(before) is bool(self._unread):
             return
         if self._unread:
             self._frontend.pause()
@@ -500,10 +467,16 @@ class _Side(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(self, relay: Relay, take: Callable[[bytes], None]) -> None:
         self.relay = relay
+        self._take = take
         self.lost = False
         self._linger: asyncio.TimerHandle | None = None
+
+    @property
+    def data_received(self) -> Callable[[bytes], None]:
+        """What uvloop asks for once, and then calls itself with every chunk."""
+        return self._take
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self.lost = True
@@ -531,9 +504,6 @@ class _Side(asyncio.Protocol):
 
 
 class _FrontendSide(_Side):
-    def data_received(self, data: bytes) -> None:
-        self.relay.frontend_received(data)
-
     def pause_writing(self) -> None:
         self.relay.frontend_full(True)
 
@@ -546,9 +516,6 @@ class _FrontendSide(_Side):
 
 
 class _BackendSide(_Side):
-    def data_received(self, data: bytes) -> None:
-        self.relay.backend_received(data)
-
     def pause_writing(self) -> None:
         self.relay.backend_full(True)
 

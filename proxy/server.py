@@ -27,6 +27,7 @@ from proxy import handshake, renewal
 from proxy.audit_line import ConnectionIdentity
 from proxy.backend import TAKES_NONE, BackendError, BackendSession, Endpoint
 from proxy.cancel import CancelRegistry
+from proxy.carrier import AuditSink
 from proxy.catalogs import CatalogLogin, Catalogs, WatchedCatalog
 from proxy.config import Config
 from proxy.conversation import Identity
@@ -38,7 +39,7 @@ from proxy.ledgers import LedgerStore, ledger_of
 from proxy.logins import Logins
 from proxy.meters import Meters
 from proxy.peers import Alone, Peers
-from proxy.relay import ADMIN_SHUTDOWN, AuditSink, BackendKey, Parting, Relay
+from proxy.relay import ADMIN_SHUTDOWN, BackendKey, Parting, Relay
 from proxy.session import Session
 from proxy.stream import StreamClosedError, TLSFailedError, TransportStream, peer_network
 from proxy.terms import Terms, connections_of, most_connections

@@ -19,8 +19,9 @@ from policy.figures import figures
 from policy.node_tree import NodeTreeError
 from policy.plan import PlanFormatError
 from proxy import scram
-from proxy.audit_chain import Links, last_digest, verify
+from proxy.audit_chain import last_digest, verify
 from proxy.audit_lines import AuditLineError, read_lines
+from proxy.audit_links import Links
 from proxy.dsn import CloneTarget, DsnError
 from proxy.scram import ClientExchange, ProofError, ScramError, ServerExchange, Verifier
 
@@ -107,7 +108,7 @@ _READERS: Final[tuple[Callable[[bytes], None], ...]] = (_plan, _tree, _catalog, 
 
 def _audited() -> bytes:
     links = Links()
-    return "".join(links.link(f'{{"id":"{n}","decision":"allow"}}\n') for n in range(3)).encode()
+    return b"".join(links.link(f'{{"id":"{n}","decision":"allow"}}\n') for n in range(3))
 
 
 EXCHANGES: Final = (

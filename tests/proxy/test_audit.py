@@ -29,6 +29,7 @@ from proxy.audit_chain import verify
 from proxy.audit_file import AppendFile
 from proxy.audit_line import _CACHED_DECISIONS, ConnectionIdentity, Renderer
 from proxy.audit_lines import read_lines
+from proxy.audit_queue import AT_ONCE
 from proxy.config import Audit as AuditSettings
 from proxy.config import Fsync, OnFailure, Statements
 from proxy.effects import AuditEntry
@@ -288,7 +289,7 @@ def test_statements_that_differ_in_comments_have_lines_as_of_their_own(statement
 
 def test_a_long_statement_seen_first_is_rendered_beside_the_event_loop(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    decisions = [allow("SELECT '" + "x" * (audit_module._AT_ONCE + n) + "'") for n in range(2)]
+    decisions = [allow("SELECT '" + "x" * (AT_ONCE + n) + "'") for n in range(2)]
     with Audit(AuditSettings(path)) as audit:
         for n, decision in enumerate([*decisions, allow(), *decisions]):
             audit.record(entry_of(decision, str(n)), WHO)

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy import cli
-from proxy.audit_chain import Links, Verdict, last_digest, verify
+from proxy.audit_chain import Verdict, last_digest, verify
+from proxy.audit_links import Links
 from proxy.commands.terminal import Exit
 
 Lines = list[bytes]
@@ -22,7 +23,7 @@ Lines = list[bytes]
 
 def chained(count: int, links: Links | None = None) -> Lines:
     links = links or Links()
-    return [links.link(f'{{"id":"{n}","decision":"allow"}}\n').encode() for n in range(count)]
+    return [links.link(f'{{"id":"{n}","decision":"allow"}}\n') for n in range(count)]
 
 
 def verified(path: Path, *parts: Lines, expected: tuple[str, ...] = ()) -> Verdict:
