@@ -3,7 +3,8 @@
 Owns the grammar of PostgreSQL's answers: the places an answer passes through and which message leads from one
 to the next. A message with no row at its place answers nothing that was asked. Errors and what may come at
 any time (ParameterStatus, NoticeResponse, NotificationResponse) have no rows: they are ``server_side``'s.
-Knows message types and no bytes.
+Knows message types and no bytes. The tables are plain dictionaries, because every message looks into them;
+nothing changes them.
 
 Source: PostgreSQL documentation, "Message Flow"; src/backend/tcop/postgres.c (exec_simple_query and its
 siblings), src/backend/tcop/pquery.c (PortalRunMulti: what a rule adds to a statement gives rows of its own,
@@ -12,7 +13,6 @@ so one description may follow another), src/backend/commands/copyto.c, src/backe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -66,7 +66,7 @@ class Place(StrEnum):
     DONE = "what is done"
 
 
-FIRST: Final[Mapping[Owed, Place]] = {
+FIRST: Final[dict[Owed, Place]] = {
     Owed.QUERY: Place.QUERY,
     Owed.FUNCTION_CALL: Place.CALL,
     Owed.PARSE: Place.PARSE,
@@ -79,15 +79,15 @@ FIRST: Final[Mapping[Owed, Place]] = {
 }
 """Where the answer to an agent's message begins, unless the server has to refuse it."""
 
-_STATEMENT: Final[Mapping[int, Place]] = {
+_STATEMENT: Final[dict[int, Place]] = {
     ord("T"): Place.ROWS,
     ord("C"): Place.NEXT,
     ord("H"): Place.OUT,
     ord("G"): Place.IN,
 }
-_READY: Final[Mapping[int, Place]] = {ord("Z"): Place.DONE}
+_READY: Final[dict[int, Place]] = {ord("Z"): Place.DONE}
 
-NEXT: Final[Mapping[Place, Mapping[int, Place]]] = {
+NEXT: Final[dict[Place, dict[int, Place]]] = {
     Place.PARSE: {ord("1"): Place.DONE},
     Place.BIND: {ord("2"): Place.DONE},
     Place.CLOSE: {ord("3"): Place.DONE},
@@ -121,7 +121,7 @@ NEXT: Final[Mapping[Place, Mapping[int, Place]]] = {
 NO_ROWS: Final = -1
 """No message may come in any number."""
 
-ROWS: Final[Mapping[Place, int]] = {
+ROWS: Final[dict[Place, int]] = {
     **dict.fromkeys(Place, NO_ROWS),
     Place.ROWS: DATA_ROW,
     Place.EXECUTE: DATA_ROW,

@@ -148,11 +148,14 @@ Effect = (
 )
 
 
-class Values(NamedTuple):
+class Values:
     """What a statement was bound to: the Bind, and the OIDs of its parameters as far as they are known."""
 
-    message: Bind
-    types: Sequence[int]
+    __slots__ = ("message", "types")
+
+    def __init__(self, message: Bind, types: Sequence[int]) -> None:
+        self.message = message
+        self.types = types
 
 
 class AuditEntry:

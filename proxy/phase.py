@@ -6,7 +6,6 @@ Source: PostgreSQL documentation, "Message Flow"; src/backend/tcop/postgres.c, S
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -41,7 +40,7 @@ class Action(StrEnum):
     """Sync or Flush while copying in: the server reads past it and owes nothing."""
 
 
-_READY: Final[Mapping[int, Action]] = {
+_READY: Final[dict[int, Action]] = {
     ord("Q"): Action.QUERY,
     ord("P"): Action.PARSE,
     ord("B"): Action.BIND,
@@ -58,7 +57,7 @@ _READY: Final[Mapping[int, Action]] = {
     ord("X"): Action.TERMINATE,
 }
 
-LEGAL: Final[Mapping[Phase, Mapping[int, Action]]] = {
+LEGAL: Final[dict[Phase, dict[int, Action]]] = {
     Phase.READY: _READY,
     Phase.DISCARDING: {
         **dict.fromkeys(_READY, Action.DROP),

@@ -36,28 +36,46 @@ class Parse:
 
 
 class Bind:
-    """``spans`` are where each value begins and ends in ``data``, None for a null."""
+    """The Bind in ``data``, which holds the rest of it: its format codes begin at ``at``, its values behind.
 
-    __slots__ = ("data", "formats", "portal", "spans", "statement")
+    Read only where somebody asks: most statements pass without a look at what they are bound to.
+    """
 
-    def __init__(
-        self,
-        portal: bytes,
-        statement: bytes,
-        formats: tuple[int, ...],
-        data: bytes,
-        spans: tuple[tuple[int, int] | None, ...],
-    ) -> None:
+    __slots__ = ("_at", "_data", "portal", "statement")
+
+    def __init__(self, portal: bytes, statement: bytes, data: bytes, at: int) -> None:
         self.portal = portal
         self.statement = statement
-        self.formats = formats
-        self.data = data
-        self.spans = spans
+        self._data = data
+        self._at = at
+
+    @property
+    def formats(self) -> tuple[int, ...]:
+        """The format codes of the parameters: none for text, one for all of them, or one for each."""
+        return _counted(self._data, self._at, 2)
+
+    @property
+    def spans(self) -> tuple[tuple[int, int] | None, ...]:
+        """Where each value begins and ends in the data, None for a null."""
+        data, at = self._data, self._at
+        at += 2 + 2 * _short(data, at)
+        spans: list[tuple[int, int] | None] = []
+        count = _short(data, at)
+        at += 2
+        for _ in range(count):
+            length = _long(data, at)
+            at += 4
+            if length == _NULL:
+                spans.append(None)
+            else:
+                spans.append((at, at + length))
+                at += length
+        return tuple(spans)
 
     @property
     def values(self) -> tuple[bytes | None, ...]:
-        """Copied only here: most statements pass without a look at them, and one may be of 1 GB."""
-        return tuple([None if span is None else self.data[span[0] : span[1]] for span in self.spans])
+        """Copied only here: one may be of 1 GB."""
+        return tuple([None if span is None else self._data[span[0] : span[1]] for span in self.spans])
 
 
 class Target:
@@ -95,29 +113,24 @@ def decode_bind(data: bytes, start: int, end: int) -> Bind:
     statement_end = data.find(b"\0", portal_end + 1, end)
     if portal_end < 0 or statement_end < 0:
         raise MalformedMessage("Bind without its two names")
-    formats = _counted(data, statement_end + 1, 2)
-    at = statement_end + 3 + 2 * len(formats)
-    spans: list[tuple[int, int] | None] = []
+    at = _past_codes(data, statement_end + 1, end)
     if at + 2 > end:
         raise MalformedMessage("Bind shorter than its counts")
-    count = data[at] << 8 | data[at + 1]
+    count = _short(data, at)
     at += 2
     for _ in range(count):
         if at + 4 > end:
             raise MalformedMessage("Bind shorter than its counts")
-        length = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
+        length = _long(data, at)
         at += 4
         if length == _NULL:
-            spans.append(None)
             continue
-        if at + length > end:
-            raise MalformedMessage("Bind value runs past its message")
-        spans.append((at, at + length))
         at += length
-    result_formats = _counted(data, at, 2)
-    if at + 2 + 2 * len(result_formats) != end:
+        if at > end:
+            raise MalformedMessage("Bind value runs past its message")
+    if _past_codes(data, at, end) != end:
         raise MalformedMessage("bytes after Bind's result formats")
-    return Bind(data[start:portal_end], data[portal_end + 1 : statement_end], formats, data, tuple(spans))
+    return Bind(data[start:portal_end], data[portal_end + 1 : statement_end], data, statement_end + 1)
 
 
 def decode_target(body: bytes) -> Target:
@@ -150,6 +163,22 @@ def check_empty(start: int, end: int) -> None:
     """Sync, Flush, Terminate, CopyDone, whose body goes from ``start`` to ``end``."""
     if start != end:
         raise MalformedMessage("a message that has no body has one")
+
+
+def _short(data: bytes, at: int) -> int:
+    return data[at] << 8 | data[at + 1]
+
+
+def _long(data: bytes, at: int) -> int:
+    return data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
+
+
+def _past_codes(data: bytes, at: int, end: int) -> int:
+    """Where a 16-bit count at ``at`` and that many codes of two bytes end, in a message that ends at ``end``
+    and may be shorter than that."""
+    if at + 2 > end:
+        raise MalformedMessage("Bind shorter than its counts")
+    return at + 2 + 2 * _short(data, at)
 
 
 def _counted(body: bytes, at: int, width: int) -> tuple[int, ...]:
