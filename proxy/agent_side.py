@@ -157,7 +157,8 @@ class AgentSide:
         if self._c.repairs.waits_for(ruling):
             return self._weigh(ruling, self._settle_weighed_query)
         if ruling.allowed:
-            ruling = self._c.repairs.judge(ruling, self._in_force.executed_rulings(ruling))
+            runs = self._in_force.executed_rulings(ruling) if ruling.executes else ()
+            ruling = self._c.repairs.judge(ruling, runs)
         return self._settle_weighed_query(ruling)
 
     def _settle_weighed_query(self, ruling: Ruling) -> bytes | None:
@@ -331,7 +332,8 @@ class AgentSide:
         if repairs.waits_for(ruling):
             return self._weigh_bind(message, types, ruling)
         if ruling.allowed:
-            ruling = repairs.judge(ruling, self._in_force.executed_rulings(ruling), message, types)
+            runs = self._in_force.executed_rulings(ruling) if ruling.executes else ()
+            ruling = repairs.judge(ruling, runs, message, types)
         return self._settle_weighed_bind(message, types, ruling)
 
     def _weigh_bind(self, message: frontend.Bind, types: tuple[int, ...], ruling: Ruling) -> bytes | None:
@@ -468,8 +470,9 @@ class AgentSide:
         """Let the Execute at hand run: as it came (None), or by the messages that hold what it writes."""
         self._sandbox.ran()
         portal.ran = True
-        entry = self._c.entry(ruling, "extended")
-        entry.answers(portal.repair)
+        entry = self._c.next_entry(ruling, "extended")
+        if portal.repair is not None:
+            entry.answers(portal.repair)
         entry.values = portal.values
         if portal.tried is not None:
             entry.sandbox, portal.tried = portal.tried.outcome, None

@@ -218,7 +218,9 @@ class Conversation:
     @property
     def overfull(self) -> bool:
         """True while the agent should not be read: too much of its waits already, here or in the server."""
-        return len(self.replies.queue) > _MOST_OWED or (self.agent_frames.backlog > _BACKLOG and self.held)
+        frames = self.agent_frames
+        backlog = len(frames.data) - frames.end
+        return len(self.replies.queue) > _MOST_OWED or (backlog > _BACKLOG and self.held)
 
     @property
     def in_flight(self) -> bool:
@@ -261,6 +263,9 @@ class Conversation:
     def tell_agent(self, data: bytes) -> None:
         """Write ``data`` before what else this chunk of the server's makes, but for what the store of repairs
         is to know first: what we ask or record comes after what the agent reads."""
+        if not self.effects:
+            self.effects.append(ToFrontend(data))
+            return
         place = 0
         for n, effect in enumerate(self.effects):
             if isinstance(effect, Tell):
@@ -328,14 +333,19 @@ class Conversation:
         sync = ((Owed.SYNC, wire.SYNC),) if discarding else ()
         self.end_query(*sync, (Owed.CLOSE, wire.close_message(b"S", b"")))
 
-    def entry(self, ruling: Ruling, protocol: str) -> AuditEntry:
+    def next_entry(self, ruling: Ruling, protocol: str) -> AuditEntry:
+        """The record of a statement whose place in a lineage is yet to be told."""
         self.decisions += 1
-        entry = AuditEntry(
+        return AuditEntry(
             f"{self.identity.connection}-{self.decisions}",
             ruling.decision,
             "copy" if ruling.copies else protocol,
             self.now,
         )
+
+    def entry(self, ruling: Ruling, protocol: str) -> AuditEntry:
+        """The record of the statement of ``ruling``, with what it was found to be if it was judged last."""
+        entry = self.next_entry(ruling, protocol)
         entry.repair, entry.part = self.repairs.repair_of(ruling), self.repairs.part_of(ruling)
         if protocol == "extended":
             entry.values = self.repairs.bound_to(ruling)
@@ -390,7 +400,8 @@ class Conversation:
         self.record_unknown(entry)
 
     def record_unknown(self, entry: AuditEntry) -> None:
-        self.repairs.settle(entry)
+        if entry.repair is not None:
+            self.repairs.settle(entry)
         entry.values = None
         entry.ms = (self.now - entry.started) * 1000
         self.effects.append(Record(entry))

@@ -65,7 +65,12 @@ class ServerSide:
             self._mid_dropped = frames.mid_frame
         while True:
             head = queue[0] if queue else None
-            self._come_to(head)
+            if head is None:
+                frames.capture, frames.rows_of = False, NO_ROWS
+            else:
+                frames.rows_of = ROWS[head.at]
+                if head.rows_before < 0:
+                    self._come_to(head)
             kind = frames.next_frame()
             if kind == 0:
                 break
@@ -88,15 +93,9 @@ class ServerSide:
         if passed:
             self._c.tell_agent(passed)
 
-    def _come_to(self, head: Reply | None) -> None:
-        """What the server sends next answers ``head``: have the frames cut accordingly."""
+    def _come_to(self, head: Reply) -> None:
+        """What the server sends next is the first that answers ``head``: have the frames cut accordingly."""
         frames = self._c.server_frames
-        if head is None:
-            frames.capture, frames.rows_of = False, NO_ROWS
-            return
-        frames.rows_of = ROWS[head.at]
-        if head.rows_before >= 0:
-            return
         head.rows_before, head.bytes_before = frames.rows, frames.row_bytes
         frames.capture = head.exchange is not None
         limits = self._c.limits

@@ -142,11 +142,6 @@ class FrontendFrames:
         self.end = self.start
 
     @property
-    def backlog(self) -> int:
-        """Bytes at hand that have not been given as frames."""
-        return len(self.data) - self.end
-
-    @property
     def mid_copy_data(self) -> bool:
         """True while the rest of a CopyData frame whose beginning was given is still to come.
 
@@ -244,7 +239,12 @@ class BackendFrames:
                     start = end
                     continue
             self.rows, self.row_bytes = rows, row_bytes
-            return self._given(kind, start, end)
+            if end > size or kind == 0:
+                return self._cut_short(kind, start, end)
+            self.start = start
+            self.body = start + HEADER
+            self.end = end
+            return kind
         self.rows, self.row_bytes = rows, row_bytes
         if start < size:
             return self._keep(start, 0)
@@ -253,16 +253,15 @@ class BackendFrames:
         self.tail = size
         return 0
 
-    def _given(self, kind: int, start: int, end: int) -> int:
-        """Give the message, or wait until it is whole where it must be."""
+    def _cut_short(self, kind: int, start: int, end: int) -> int:
+        """Give the message, whose end is yet to come, or wait for that where it must be whole."""
         if kind == 0:
             # There is no such message, and it would be taken for the want of one.
             raise FramingError("invalid backend message type 0")
-        missing = end - len(self.data)
-        if missing > 0 and (self.capture or kind in _HELD):
+        if self.capture or kind in _HELD:
             if end - start - 1 > HELD_LIMIT:
                 raise FramingError(f"{end - start - 1} bytes in a message the proxy must read", "54000")
-            return self._keep(start, missing)
+            return self._keep(start, end - len(self.data))
         self.start = start
         self.body = start + HEADER
         self.end = end

@@ -58,12 +58,12 @@ class Bind:
     def spans(self) -> tuple[tuple[int, int] | None, ...]:
         """Where each value begins and ends in the data, None for a null."""
         data, at = self._data, self._at
-        at += 2 + 2 * _short(data, at)
+        at += 2 + 2 * (data[at] << 8 | data[at + 1])
         spans: list[tuple[int, int] | None] = []
-        count = _short(data, at)
+        count = data[at] << 8 | data[at + 1]
         at += 2
         for _ in range(count):
-            length = _long(data, at)
+            length = int.from_bytes(data[at : at + 4], "big")
             at += 4
             if length == _NULL:
                 spans.append(None)
@@ -113,22 +113,24 @@ def decode_bind(data: bytes, start: int, end: int) -> Bind:
     statement_end = data.find(b"\0", portal_end + 1, end)
     if portal_end < 0 or statement_end < 0:
         raise MalformedMessage("Bind without its two names")
-    at = _past_codes(data, statement_end + 1, end)
+    at = statement_end + 1
+    if at + 2 <= end:
+        at += 2 + 2 * (data[at] << 8 | data[at + 1])
     if at + 2 > end:
         raise MalformedMessage("Bind shorter than its counts")
-    count = _short(data, at)
+    count = data[at] << 8 | data[at + 1]
     at += 2
     for _ in range(count):
         if at + 4 > end:
             raise MalformedMessage("Bind shorter than its counts")
-        length = _long(data, at)
+        length = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
         at += 4
         if length == _NULL:
             continue
         at += length
         if at > end:
             raise MalformedMessage("Bind value runs past its message")
-    if _past_codes(data, at, end) != end:
+    if at + 2 > end or at + 2 + 2 * (data[at] << 8 | data[at + 1]) != end:
         raise MalformedMessage("bytes after Bind's result formats")
     return Bind(data[start:portal_end], data[portal_end + 1 : statement_end], data, statement_end + 1)
 
@@ -163,22 +165,6 @@ def check_empty(start: int, end: int) -> None:
     """Sync, Flush, Terminate, CopyDone, whose body goes from ``start`` to ``end``."""
     if start != end:
         raise MalformedMessage("a message that has no body has one")
-
-
-def _short(data: bytes, at: int) -> int:
-    return data[at] << 8 | data[at + 1]
-
-
-def _long(data: bytes, at: int) -> int:
-    return data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
-
-
-def _past_codes(data: bytes, at: int, end: int) -> int:
-    """Where a 16-bit count at ``at`` and that many codes of two bytes end, in a message that ends at ``end``
-    and may be shorter than that."""
-    if at + 2 > end:
-        raise MalformedMessage("Bind shorter than its counts")
-    return at + 2 + 2 * _short(data, at)
 
 
 def _counted(body: bytes, at: int, width: int) -> tuple[int, ...]:
