@@ -95,7 +95,15 @@ class AgentSide:
                 kind = frames.next_frame()
                 if kind == 0:
                     break
-                replacement = self._take(kind, data)
+                conversation.frame = None
+                action = LEGAL[conversation.phase].get(kind)
+                if action is None:
+                    phase = conversation.phase.value
+                    raise MalformedMessage(f"message {chr(kind)!r} is not legal while {phase}")
+                if self.succession.pending and action in JUDGED:
+                    self.succession.before(action, data[frames.body : frames.end])
+                # None lets the message pass; bytes (b"" for none) take its place.
+                replacement = self._actions[action](data, frames.body, frames.end)
             except NotYetError as wait:
                 self.succession.put_back(LEGAL[conversation.phase][kind], data[frames.body : frames.end])
                 frames.put_back()
@@ -126,18 +134,6 @@ class AgentSide:
     def tried(self, outcome: Tried) -> None:
         """What came of the trial that a TryOut effect asked for."""
         self._sandbox.tried(outcome)
-
-    def _take(self, kind: int, data: bytes) -> bytes | None:
-        """Account for one message of the agent. None lets it pass; bytes (b"" for none) take its place."""
-        conversation = self._c
-        conversation.frame = None
-        action = LEGAL[conversation.phase].get(kind)
-        if action is None:
-            raise MalformedMessage(f"message {chr(kind)!r} is not legal while {conversation.phase.value}")
-        frames = conversation.agent_frames
-        if self.succession.pending and action in JUDGED:
-            self.succession.before(action, data[frames.body : frames.end])
-        return self._actions[action](data, frames.body, frames.end)
 
     def _on_query(self, data: bytes, body: int, end: int) -> bytes | None:
         if data.find(b"\0", body, end) != end - 1:

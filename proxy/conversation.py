@@ -207,7 +207,9 @@ class Conversation:
         """True while the agent's messages wait: for a ruling, a price, a COPY or what a name stands for."""
         if self.awaited is not None and not self.awaited.doubtful:
             self.awaited = None
-        return self.waiting is not None or self.awaited is not None or self.cancelling or self.waits_for_copy
+        if self.waiting is not None or self.awaited is not None or self.cancelling:
+            return True
+        return self.copying is not None and self.waits_for_copy
 
     @property
     def may_be_held(self) -> bool:
