@@ -304,8 +304,8 @@ class Relay:
         return await self._judges.work(self._gate.agent, call)
 
     def _tell(self, effect: Tell, rest: Sequence[Effect]) -> bool:
-        """Tell the ledger of repairs in another thread; ``rest`` and all that follows waits (True), unless the
-        connection has ended."""
+        """Tell the ledger of repairs in another thread; ``rest`` and all that follows waits, which is True,
+        unless the connection has ended."""
         if self._goodbye or self._carrier.ended:
             self._spawn(self._tell_aside(effect))
             return False
