@@ -150,6 +150,8 @@ class AgentSide:
     def _settle_query(self, ruling: Ruling) -> bytes | None:
         if not ruling.plain:
             ruling = self._in_force.check_named(ruling)
+        if self._c.repairs.stands_alone(ruling):
+            return self._settle_weighed_query(ruling)
         if self._c.repairs.waits_for(ruling):
             return self._weigh(ruling, self._settle_weighed_query)
         if ruling.allowed:
@@ -325,6 +327,8 @@ class AgentSide:
             ruling = self._in_force.check_values(message.values, ruling)
         repairs = self._c.repairs
         repairs.binds(ruling, message, types)
+        if repairs.stands_alone(ruling):
+            return self._settle_weighed_bind(message, types, ruling)
         if repairs.waits_for(ruling):
             return self._weigh_bind(message, types, ruling)
         if ruling.allowed:

@@ -75,6 +75,16 @@ class Repairs:
         """True while a statement could be the answer to an earlier refusal."""
         return self.waits or (self._kept and self._ledger.has_open(self._scope))
 
+    def stands_alone(self, ruling: Ruling) -> bool:
+        """True where the statement of ``ruling`` may run and can be no answer to anything: it is judged."""
+        # Asked of every statement: what a ledger in memory need not be asked costs nothing else.
+        if self.waits or not ruling.allowed or self._untold:
+            return False
+        if self._kept and self._ledger.has_open(self._scope):
+            return False
+        self._judged, self._found = ruling.decision.query, None
+        return True
+
     def waits_for(self, ruling: Ruling) -> bool:
         """True where what the statement of ``ruling`` is to the refusals before it takes time to find out, or
         hangs on what the ledger does not know yet."""
@@ -124,7 +134,6 @@ class Repairs:
         """
         decision = ruling.decision
         self._judged, self._found = decision.query, None
-        # Asked of every statement: what a ledger in memory need not be asked costs nothing else.
         if not self._kept or not (self.waits or self._ledger.has_open(self._scope)):
             return ruling
         values = () if bound is None else bound_values(bound, types)
