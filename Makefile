@@ -11,7 +11,7 @@ ARGS ?=
 COMPILED := build/compiled
 LINTERS := build/linters
 COMPILED_TESTS := $(addprefix tests/proxy/test_,session.py session_catalog.py session_limits.py session_machine.py answers.py \
-  prepared.py rulings.py audit.py watchdog.py) tests/e2e/test_transparency.py
+  prepared.py rulings.py audit.py audit_chain.py audit_queue.py frontend.py watchdog.py) tests/e2e/test_transparency.py
 
 .PHONY: demo test test-compiled test-slow peers soak fuzz bench bench-quick bench-compiled lint lint-docker clean
 

@@ -259,6 +259,17 @@ def test_effects_are_carried_out_in_order(play: Callable[..., None]) -> None:
     )
 
 
+def test_an_effect_that_nobody_knows_ends_the_connection(play: Callable[..., None]) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.agent.receive(b"ask")
+        assert bench.server.written == [b"one", b"X\0\0\0\x04"]
+        assert bench.agent.written == [b"greeting", b"FATAL XX000"]
+        assert (bench.agent.state, bench.server.state) != ("open", "open")
+
+    script = {b"ask": [ToBackend(b"one"), cast("Effect", object()), ToBackend(b"two")]}
+    play(scenario, script=script)
+
+
 def test_what_came_during_the_handshake_is_not_lost(play: Callable[..., None]) -> None:
     async def scenario(bench: Bench) -> None:
         assert bench.session.seen == [b"notice", b"ask"]
