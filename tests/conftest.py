@@ -18,6 +18,7 @@ from types import FrameType
 
 import pytest
 import structlog
+from hypothesis import settings
 
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.postgres import Database, Server, majors, run_server
@@ -33,6 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGTERM, end)
+    # How long an example takes is the machine's doing.
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
     _let_children_keep_bytecode(config)
 
 
