@@ -33,6 +33,21 @@ _WHOLE_SCANS: Final = frozenset({"Seq Scan", "Sample Scan", "Index Scan", "Index
 """Scans that read all of their relation, those by an index where no condition narrows that."""
 _EVERY_ROW: Final = "bernoulli"
 """The sampling method that looks at each row; SYSTEM reads some pages."""
+_SORTED: Final = frozenset(
+    {
+        "Sort",
+        "Incremental Sort",
+        "Index Scan",
+        "Index Only Scan",
+        "Merge Join",
+        "Merge Append",
+        "Gather Merge",
+    }
+)
+_PASSING_ORDER: Final = frozenset({"Nested Loop", "Subquery Scan", "WindowAgg", "Limit", "Unique", "Result"})
+"""Nodes whose rows come in the order of those of their outer child."""
+_NUMBERING: Final = ("row_number()", "rank()", "dense_rank()")
+"""Window functions that know their value at once."""
 _READING: Final = "Select"
 """The operation of a Foreign Scan that writes nothing."""
 
@@ -223,10 +238,26 @@ def _share_of_child(node: Node, child: Node, share: float) -> float:
     if node.kind == "Limit":
         return share * _limit_share(node, child)
     blocking = node.startup >= child.total and child.total > child.startup
-    if blocking:
+    if blocking or _waits_for_all(node, child):
         return 1.0
     # It is charged for its inputs up to where the one of them ends (initial_cost_mergejoin in costsize.c).
     return share * _part_within(node, child) if node.kind == "Merge Join" else share
+
+
+def _waits_for_all(node: Node, child: Node) -> bool:
+    """Whether a window without an order has to see all of ``child`` before its first row, for which
+    PostgreSQL charges since 16 alone (get_windowclause_startup_tuples in pathnode.c)."""
+    if node.kind != "WindowAgg" or _is_sorted(child):
+        return False
+    return any(" OVER " in item and not item.lstrip("(").startswith(_NUMBERING) for item in node.output)
+
+
+def _is_sorted(node: Node) -> bool:
+    while node.kind in _PASSING_ORDER and node.children:
+        node = next(
+            (child for child in node.children if child.role in ("Outer", "Subquery")), node.children[0]
+        )
+    return node.kind in _SORTED
 
 
 def _limit_share(limit: Node, child: Node) -> float:

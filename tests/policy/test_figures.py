@@ -214,6 +214,26 @@ def test_a_merge_join_reads_no_further_than_its_shorter_side() -> None:
     assert (part.cost, part.scanned) == pytest.approx((120, 60))
 
 
+@pytest.mark.parametrize(
+    ("output", "child", "share"),
+    [
+        ("sum(x) OVER (?)", scan(), 1.0),
+        ("(sum(x) OVER (?) + 1)", node("Nested Loop", 100, 1000, scan(), role="Outer"), 1.0),
+        ("sum(x) OVER (?)", by_index(1000, role="Outer"), 0.01),
+        ("sum(x) OVER (?)", node("Nested Loop", 100, 1000, by_index(9, role="Outer"), role="Outer"), 0.01),
+        ("row_number() OVER (?)", scan(), 0.01),
+        ("(row_number() OVER (?) + 1)", scan(), 0.01),
+    ],
+)
+def test_a_window_without_an_order_sees_all_of_its_input_first(
+    output: str, child: Node, share: float
+) -> None:
+    """PostgreSQL 15 charges it under a LIMIT as if it did not."""
+    window = node("WindowAgg", 200, 1000, child, role="Outer", output=("x", output))
+    _, _, figure, *_ = of(node("Limit", 2, 10, window)).nodes
+    assert figure.share == pytest.approx(share)
+
+
 def test_a_foreign_scan_under_a_limit_reads_its_share_and_what_writes_runs_to_its_end() -> None:
     for operation, rows in (("Select", 10), ("Update", 1000)):
         far = node("Foreign Scan", 100, 1000, role="Outer", operation=operation, relation="far")
