@@ -35,6 +35,8 @@ ANCESTORS: Final = "pg_partition_ancestors"
 _ROOT: Final = "pg_partition_root"
 TREE: Final = "pg_partition_tree"
 _DESCRIPTION: Final = "obj_description"
+_ELEMENTS: Final = "unnest"
+"""What becomes of it becomes of the array's elements."""
 _TYPE_OF: Final = "pg_typeof"
 _VECTOR: Final = "oidvectortypes"
 SPECIAL: Final = (
@@ -104,9 +106,11 @@ class Calls:
     def of(self, fields: Fields, wanted: Wanted, _label: str) -> Node:
         """What the call is to be. Raises Refusal where it could name any object."""
         name = own_name(fields.get("funcname", ()))
+        args = fields.get("args", [])
+        if name == _ELEMENTS and wanted is Wanted.NUMBER:
+            return {"FuncCall": self._walked(fields, [self._values.value(arg, wanted) for arg in args])}
         if name not in SPECIAL:
             return {"FuncCall": self._walked(fields)}
-        args = fields.get("args", [])
         if name in REFUSED or any("NamedArgExpr" in arg for arg in args) or "func_variadic" in fields:
             raise self._refused(fields, name, REFUSED.get(name, "Give its arguments by place."))
         own_way = self._own_ways.get((name, len(args)))

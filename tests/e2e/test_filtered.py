@@ -311,6 +311,7 @@ LOOK_UPS = (
     "SELECT attname, atttypid = ANY ('{int,int8,\"double precision\"}'::regtype[]) FROM pg_attribute"
     " WHERE attrelid = ANY ('{clients,public.bills}'::regclass[]) AND attnum > 0 ORDER BY attrelid, attnum",
     "SELECT '{clients,NULL,0,bills}'::regclass[], NULL::regtype[], '{}'::regproc[]",
+    "SELECT typname FROM pg_type WHERE oid IN (SELECT unnest('{int4,text}'::regtype[])) ORDER BY 1",
     # The parts of a table, and what stands above one.
     "SELECT relid::regclass, parentrelid::regclass, isleaf, level FROM pg_partition_tree('reporting.days')"
     " ORDER BY level, relid::regclass::text",

@@ -151,6 +151,11 @@ def test_only_an_enforcing_policy_that_filters_rewrites(policy) -> None:  # type
             "::pg_catalog.oid END)::oid",
         ),
         (
+            "SELECT 23 IN (SELECT unnest('{int4}'::regtype[]))",
+            "SELECT 23 IN (SELECT unnest((SELECT CASE WHEN k.a",
+            "AS k)::pg_catalog.oid[]))",
+        ),
+        (
             "SELECT CASE a WHEN 'int4'::regtype THEN 'int4'::regtype END FROM f(1) a",
             "SELECT CASE a WHEN (SELECT",
             "::pg_catalog.oid THEN (SELECT",
