@@ -38,7 +38,7 @@ def test_current_of() -> None:
         (
             "INSERT INTO t (a, b) VALUES (1, DEFAULT), (NULL::int, f()), ('x'::text, $1)",
             "values",
-            (("const:1", "default"), ("null", "expr"), ("const:x", "expr")),
+            (("const:1", "default"), ("null", "expr"), ("const:x", "param:1")),
             None,
         ),
         ("INSERT INTO t (a, b) SELECT 1, 2", "select", (), None),
