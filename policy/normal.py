@@ -45,7 +45,7 @@ class Level(NamedTuple):
 
 LEVEL: Final = "level"
 _EMPTY: Final = Level(LEVEL, "", "", (), (), (), (), (), False, (), (), ())
-_WRAPPED: Final[Mapping[str, str]] = {
+WRAPPED: Final[Mapping[str, str]] = {
     "ExplainStmt": "query",
     "DeclareCursorStmt": "query",
     "PrepareStmt": "query",
@@ -107,11 +107,11 @@ class _Reader:
     def read(self, tree: Node) -> tuple[Level, ...]:
         kind, fields = kind_of(tree)
         wrappers: list[Level] = []
-        while kind in _WRAPPED:
-            options = {k: v for k, v in fields.items() if k not in (_WRAPPED[kind], "whereClause")}
+        while kind in WRAPPED:
+            options = {k: v for k, v in fields.items() if k not in (WRAPPED[kind], "whereClause")}
             where = self._terms.conjuncts(fields.get("whereClause"), Scope())
             wrappers.append(_EMPTY._replace(action=kind, where=where, shown=self._generic(options, Scope())))
-            kind, fields = kind_of(fields.get(_WRAPPED[kind], {}))
+            kind, fields = kind_of(fields.get(WRAPPED[kind], {}))
         if kind not in _STATEMENTS:
             return tuple(wrappers)
         main = self._statement(kind, fields, None)

@@ -22,7 +22,7 @@ from policy.implication import OF_NO_RELATION, Reasoning, columns, relation_of
 from policy.model import DANGER, WRITES, Halt, StatementClass
 from policy.names import Names, QualifiedName
 from policy.nearest import nearest
-from policy.normal import Level, levels
+from policy.normal import WRAPPED, Level, levels
 from policy.parse import canonical, trees
 from policy.placeholders import is_placeholder
 from policy.predicates import Narrowing, narrowing
@@ -382,6 +382,7 @@ def _is_among(name: str, offered: Iterable[str]) -> bool:
 def _predicates_lost(first: Attempt, finding: Finding, second: Attempt) -> Halt | None:
     if not (first.decided and second.decided):
         return Halt.PREDICATE_WEAKENED
+    first, second = _unwrapped(first), _unwrapped(second)
     if [level.action for level in first.levels] != [level.action for level in second.levels]:
         return Halt.PREDICATE_WEAKENED
     joined = _joined(first, finding, second)
@@ -393,6 +394,12 @@ def _predicates_lost(first: Attempt, finding: Finding, second: Attempt) -> Halt 
         if fewest is None or len(lost) < len(fewest):
             fewest = lost
     return _worst(fewest or [], second)
+
+
+def _unwrapped(made: Attempt) -> Attempt:
+    """``made`` without what is wrapped around it and bounds no row: PREPARE, EXPLAIN ANALYZE."""
+    standing = (level for level in made.levels if level.where or level.action not in WRAPPED)
+    return replace(made, levels=tuple(standing))
 
 
 def _joined(first: Attempt, finding: Finding, second: Attempt) -> frozenset[str]:

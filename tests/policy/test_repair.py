@@ -510,6 +510,15 @@ def test_a_condition_said_without_the_function_that_does_not_exist(first: str, k
     assert halted in (Halt.PREDICATE_WEAKENED, Halt.PREDICATE_REMOVED, Halt.TAUTOLOGY)
 
 
+@pytest.mark.parametrize("around", ["", "PREPARE p AS ", "EXPLAIN ANALYZE "])
+@pytest.mark.parametrize("again", ["", "PREPARE q AS ", "EXPLAIN (ANALYZE, COSTS off) "])
+def test_what_is_wrapped_around_a_statement_is_none_of_its_conditions(around: str, again: str) -> None:
+    before, finding = refused(f"{around}UPDATE t SET zz = 1 WHERE id = 5 AND k = 1", "zz", ("z",))
+    assert compare(before, finding, made(f"{again}UPDATE t SET z = 1 WHERE id = 5 AND k = 1")) is None
+    halted = compare(before, finding, made(f"{again}UPDATE t SET z = 1 WHERE id = 5"))
+    assert halted is Halt.PREDICATE_REMOVED
+
+
 def test_values_that_were_refused_at_bind() -> None:
     sql = "UPDATE t SET z = 1 WHERE id = $1 AND k = 7"
     first, finding = refused(sql, sqlstate="22P02", parameters=("twelve",), at_bind=True)
