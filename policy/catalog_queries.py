@@ -20,9 +20,13 @@ _SCHEMAS: Final = r"(n.nspname = 'pg_catalog' OR n.nspname NOT LIKE 'pg\_%')"
 _KINDS: Final = "c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'c') AND c.relpersistence <> 't'"
 _NOT_THE_SERVERS: Final = f"(n.nspname <> 'pg_catalog' OR {{oid}} >= {FIRST_USER_OID})"
 
+# Where temporary objects may come first, asking what is searched makes the schema for them, or fails for a
+# role that may make none (fetch_search_path in namespace.c).
 SESSION: Final = """
 SELECT current_setting('server_version_num')::int, current_database()::text, current_user::text,
-       current_schemas(false)::text[]
+       CASE WHEN strpos(current_setting('search_path'), 'pg_temp') = 0
+            THEN current_schemas(false)::text[] END,
+       current_setting('search_path')
 """
 
 SCHEMAS: Final = f"SELECT n.nspname::text FROM pg_namespace n WHERE {_SCHEMAS}"

@@ -21,6 +21,7 @@ from policy.catalog import Catalog
 from policy.catalog_assembly import Assembly, Made, Named, Row, names_by_oid
 from policy.catalog_values import Column, Content, Generated, Identity
 from policy.names import QualifiedName
+from policy.settings import split_identifiers
 
 
 class Connection(Protocol):
@@ -70,7 +71,7 @@ class Reader:
         connection, servers, last = self._connection, self._servers, self._added
         self._servers, self._added = _Servers(), _Added()
         async with connection.transaction(isolation="repeatable_read", readonly=True):
-            version, database, login, search_path = await connection.fetchrow(queries.SESSION)
+            version, database, login, searched, listed = await connection.fetchrow(queries.SESSION)
             await connection.execute("SET LOCAL search_path TO pg_catalog; SET LOCAL jit TO off")
             stamp = _digest(await connection.fetch(queries.SERVERS_EPOCH))
             if servers.stamp != stamp:
@@ -85,7 +86,7 @@ class Reader:
                 version=version,
                 database=database,
                 login=login,
-                search_path=tuple(search_path),
+                search_path=tuple((split_identifiers(listed) or ()) if searched is None else searched),
                 schemas=tuple(sorted(schema for (schema,) in rows["schemas"])),
                 **assembly.parts(),
             )

@@ -380,7 +380,7 @@ class Content:
     call.
 
     ``version`` is ``server_version_num``; ``search_path`` the login's effective one
-    (``current_schemas(false)``).
+    (``current_schemas(false)``), or what it lists where temporary objects come into that.
     """
 
     version: int

@@ -214,6 +214,27 @@ def test_a_schema_that_the_role_may_not_use_is_passed_over(proxy: RunningProxy) 
         untouched(proxy, client)
 
 
+def test_a_role_that_may_make_nothing_temporary_logs_in_where_that_would_come_first(
+    proxy: RunningProxy,
+) -> None:
+    """PostgreSQL makes the schema for temporary objects where it is asked what it searches."""
+    owner, name = proxy.database.execute, proxy.database.name
+    owner(f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
+    owner(f"ALTER ROLE shop_app IN DATABASE {name} SET search_path = pg_temp, public")
+    try:
+        with through(proxy, "paths") as client:
+            assert kinds(client.ask(query(READ))) == "TDCZ"
+            client.ask(query("SET search_path = other, public"))
+            refused(client.ask(query(READ)))
+            client.ask(query("RESET search_path"))
+            untouched(proxy, client)
+            client.ask(query("BEGIN"))
+            untouched(proxy, client)
+            client.ask(query("ROLLBACK"))
+    finally:
+        owner(f"ALTER ROLE shop_app IN DATABASE {name} RESET search_path")
+
+
 def test_asking_for_the_path_commits_nothing(proxy: RunningProxy) -> None:
     """PostgreSQL 18 keeps the pipeline's transaction open behind a Query, 15 does not."""
     kept = []
