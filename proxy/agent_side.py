@@ -14,7 +14,7 @@ from policy.sandbox import Tried
 from policy.terms import Parameter
 from proxy.answers import Owed
 from proxy.consequences import Consequences
-from proxy.conversation import DROP, Conversation, Ending, Held
+from proxy.conversation import DROP, Conversation, Ending, Held, Late
 from proxy.effects import AuditEntry, Consult
 from proxy.exchange import Exchange, failure
 from proxy.in_force import InForce, wait_for
@@ -30,12 +30,13 @@ from proxy.succession import JUDGED, DismissedError, Succession
 from proxy.waiting import NotYetError, Unanswered
 from proxy.wire import backend as wire
 from proxy.wire import frontend
-from proxy.wire.frames import FramingError
+from proxy.wire.frames import HEADER, FramingError
 from proxy.wire.frontend import MalformedMessage
 from proxy.writes import HeldWrite
 
 _COPY_FAIL: Final = ord("f")
 _FUNCTION_CALL: Final = ord("F")
+_QUERY: Final = ord("Q")
 _OF_STATEMENT: Final = ord("S")
 
 
@@ -70,7 +71,7 @@ class AgentSide:
     def resume(self) -> None:
         """Go on where the agent's messages were held, if there are any or something waits for that."""
         frames = self._c.agent_frames
-        if frames.pending or self.succession.pending:
+        if frames.pending or self.succession.pending or self._c.late is not None:
             self.advance()
         else:
             frames.release()
@@ -78,6 +79,8 @@ class AgentSide:
     def advance(self) -> None:
         """Take frame after frame while the session may go on; allowed runs leave as they came."""
         conversation = self._c
+        if conversation.late is not None and not self._finish(conversation.late):
+            return
         frames = conversation.agent_frames
         data = frames.data
         run = done = frames.end
@@ -131,6 +134,39 @@ class AgentSide:
         if ending is not None:
             conversation.end(ending.reason, ending.sqlstate)
 
+    def _finish(self, late: Late) -> bool:
+        """Go on with the message that was held; False where it waits for something else now."""
+        conversation = self._c
+        if conversation.held:
+            return False
+        conversation.late, conversation.frame = None, late.frame
+        try:
+            replacement = late.complete()
+        except NotYetError as wait:
+            if late.frame[0] != _QUERY:
+                raise
+            # By the time that is settled, what its names mean may be another.
+            conversation.late = Late(late.frame, lambda: self._query_again(late.frame))
+            conversation.awaited = wait.doubt
+            if wait.flush:
+                conversation.forward(wire.FLUSH)
+            return False
+        except NamesError as error:
+            conversation.end(str(error), error.sqlstate)
+            return False
+        conversation.forward(late.frame if replacement is None else replacement)
+        return True
+
+    def _query_again(self, frame: bytes) -> bytes | None:
+        """The Query ``frame``, which has waited for what it names, as if it had come now."""
+        text = frame[HEADER:-1]
+        ruling = self._in_force.rule(text)
+        if ruling is not None:
+            return self._settle_named_query(ruling)
+        self._c.waiting = Held(frame, text, self._settle_named_query)
+        self._c.ask_ruling(text)
+        return DROP
+
     def tried(self, outcome: Tried) -> None:
         """What came of the trial that a TryOut effect asked for."""
         self._sandbox.tried(outcome)
@@ -142,7 +178,10 @@ class AgentSide:
         text = data[body : end - 1]
         ruling = self._in_force.rule(text)
         if ruling is None:
-            return self._hold(data, end, text, self._settle_query)
+            return self._hold(data, end, text, self._settle_named_query)
+        return self._settle_named_query(ruling)
+
+    def _settle_named_query(self, ruling: Ruling) -> bytes | None:
         if not ruling.plain:
             self._in_force.await_names(ruling)
         return self._settle_query(ruling)

@@ -95,6 +95,13 @@ class Held:
         self.entry = entry
 
 
+class Late(NamedTuple):
+    """A message that was held and may go its way now, by what ``complete`` makes of it."""
+
+    frame: bytes
+    complete: Callable[[], bytes | None]
+
+
 class Conversation:
     """The state of one connection after the handshake, the backend being idle and owing nothing.
 
@@ -164,6 +171,10 @@ class Conversation:
         """Transaction status as the server last gave it."""
         self.fatal_relayed = False
         self.effects: list[Effect] = []
+        self.late: Late | None = None
+        """What is gone on with before the messages of the agent that wait behind it."""
+        self.judged = 0
+        """Texts that were not known, of the chunk at hand."""
 
     def _reserve(self, nonce: str) -> None:
         """Names and a text that are ours."""
@@ -177,6 +188,7 @@ class Conversation:
         self.effects = []
         self.now = self.clock()
         self.asked_schema = False
+        self.judged = 0
 
     def _judge_by(self, gate: Gate) -> None:
         identity = self.identity
@@ -214,7 +226,7 @@ class Conversation:
     @property
     def may_be_held(self) -> bool:
         """True where ``held`` is, and where it is yet to be seen that it is not any more."""
-        awaits = self.waiting is not None or self.awaited is not None
+        awaits = self.waiting is not None or self.awaited is not None or self.late is not None
         return awaits or self.cancelling or self.copying is not None
 
     @property
@@ -242,7 +254,8 @@ class Conversation:
     @property
     def idle(self) -> bool:
         """True when nothing is owed, asked or half sent, and no transaction is open."""
-        return not (self.replies.queue or self.waiting or self.agent_frames.pending) and self.status == b"I"
+        waits = self.waiting is not None or self.late is not None or self.agent_frames.pending
+        return not (self.replies.queue or waits) and self.status == b"I"
 
     @property
     def closed(self) -> bool:

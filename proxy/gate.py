@@ -38,16 +38,13 @@ from policy.temporary import may_hold_temporary
 from proxy.catalogs import CatalogView
 from proxy.dsn import CloneTarget
 from proxy.meters import GateMeter
+from proxy.pace import Pace
 from proxy.ruling import Price, Ruling, error_fields
 from proxy.rulings import MAX_TEXT, Rulings
 from proxy.wire.backend import decode_row, encode_notice
 
 MAX_PATHS: Final = 64
 """Search paths for which rulings are kept."""
-
-SMALL: Final = 512
-"""Texts of more bytes are not judged at once. What is made to take long takes 8 microseconds a byte, most of
-it to find what an unknown name could have meant."""
 
 PRICE_HOLDS_S: Final = 60.0
 """How long a price that no value can change is not asked again, in seconds: it grows with the tables."""
@@ -89,6 +86,7 @@ class Gate:
         self.statement_bytes = statement_bytes
         self.clone = clone
         self.catalog = catalog
+        self._pace = Pace()
         self._temporary: tuple[Catalog, bool] | None = None
         self._names: dict[CatalogNames, CatalogNames] = {}
         """Of the newest snapshot alone: one object for sessions that mean the same, which a look tells."""
@@ -170,10 +168,10 @@ class Gate:
     def rule(self, text: bytes, names: SessionNames) -> Ruling | None:
         """The ruling on ``text``; None where it takes time (``rule_surely``).
 
-        It does for a text that is not small, and to make sure of a refusal that rests on what the catalog
-        lacks.
+        It does for a text that is large by how long this agent's take (``pace``), and to make sure of a
+        refusal that rests on what the catalog lacks.
         """
-        if len(text) > SMALL:
+        if not self._pace.allows(len(text)):
             return None
         ruling = self.rule_slowly(text, names)
         if ruling.doubtful and isinstance(names, CatalogNames):
@@ -219,12 +217,13 @@ class Gate:
 
     def rule_slowly(self, text: bytes, names: SessionNames) -> Ruling:
         """The same for a text of any size, without the cache: safe to call from another thread."""
-        began = time.perf_counter()
+        began, began_cpu = time.perf_counter(), time.thread_time()
         query = parse(text, self.statement_bytes)
         decision = decide(self.policy, Situation(self.agent, names), query)
         decision, question = priceable(decision, self.policy, names)
         ruling = self.ruled(decision, question, text, names, hides=hides(decision, names))
         self.meter.judged(time.perf_counter() - began)
+        self._pace.took(len(text), time.thread_time() - began_cpu)
         return ruling
 
     def ruled(

@@ -17,6 +17,7 @@ from policy.price import catalog_of
 from policy.rules import insert_missing_not_null
 from proxy.conversation import Conversation
 from proxy.limits import Meter
+from proxy.pace import MOST_AT_ONCE
 from proxy.prepared import AnyChange, Portal, Prepared
 from proxy.ruling import Ruling
 from proxy.waiting import NotYetError
@@ -45,7 +46,12 @@ class InForce:
         if conversation.altered and conversation.schema_outdated:
             return self._rule_alteration(text)
         known = conversation.cache.get(text)
-        return known if known is not None else conversation.gate.rule(text, conversation.scope)
+        if known is not None:
+            return known
+        conversation.judged += 1
+        if conversation.judged > MOST_AT_ONCE:
+            return None
+        return conversation.gate.rule(text, conversation.scope)
 
     def _rule_alteration(self, text: bytes) -> Ruling | None:
         """The ruling on one more change of the schema, which needs no reading of the last one; else None.

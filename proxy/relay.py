@@ -25,6 +25,7 @@ from proxy.judges import Judges
 from proxy.ruling import Ruling
 from proxy.session import Session
 from proxy.stream import StreamClosedError, TransportStream
+from proxy.turns import BYTES, FEW, Turns, share
 
 _TERMINATE: Final = b"X\0\0\0\x04"
 _LINGER_S: Final = 5.0
@@ -40,6 +41,7 @@ _BACKEND_FULL: Final = 2
 _CANCELLING: Final = 4
 _TELLING: Final = 8
 _PARTING: Final = 16
+_OTHERS_TURN: Final = 32
 
 log = structlog.get_logger("pgturnstile.relay")
 
@@ -82,6 +84,7 @@ class Relay:
         key: BackendKey,
         judges: Judges,
         stores: Executor,
+        turns: Turns,
         on_ended: Callable[[Relay], None],
     ) -> None:
         self._session = session
@@ -90,10 +93,15 @@ class Relay:
         self._key = key
         self._judges = judges
         self._stores = stores
+        self._turns = turns
+        self._agent_left: bytes | None = None
+        self._backend_left: bytes | None = None
+        """What either has sent and is dealt with when it is this connection's turn again; None while that is
+        not waited for."""
         self._on_ended = on_ended
         self._clone = Clone(identity.connection)
-        self._frontend = _FrontendSide(self, self._carrier.from_agent)
-        self._backend = _BackendSide(self, self._carrier.from_server)
+        self._frontend = _FrontendSide(self, self.frontend_received)
+        self._backend = _BackendSide(self, self.backend_received)
         self._unread = 0
         self._cancels = 0
         self._goodbye = b""
@@ -118,11 +126,48 @@ class Relay:
         self._backend.transport.resume_reading()
         self._frontend.transport.resume_reading()
         if from_backend:
-            self._carrier.from_server(from_backend)
+            self.backend_received(from_backend)
         if from_frontend:
-            self._carrier.from_agent(from_frontend)
+            self.frontend_received(from_frontend)
 
     # --- what the two sides report ---
+
+    def frontend_received(self, data: bytes) -> None:
+        if self._agent_left is not None:
+            self._agent_left += data
+            return
+        size = share(data, self._session.expected) if len(data) > FEW else len(data)
+        self._carrier.from_agent(data if size == len(data) else data[:size])
+        if size < len(data) or self._frontend.has_had_its_share(size):
+            self._agent_left = data[size:]
+            self._set_unread(_OTHERS_TURN, True)
+            self._turns.later(self._carrier.identity.agent, self._frontend_again)
+
+    def _frontend_again(self) -> None:
+        """It is this connection's turn again."""
+        left, self._agent_left = self._agent_left, None
+        if left:
+            self.frontend_received(left)
+        if self._agent_left is None:
+            self._set_unread(_OTHERS_TURN, False)
+
+    def backend_received(self, data: bytes) -> None:
+        if self._backend_left is not None:
+            self._backend_left += data
+            return
+        size = share(data) if len(data) > FEW and self._session.crowded else len(data)
+        self._carrier.from_server(data if size == len(data) else data[:size])
+        if size < len(data) or self._backend.has_had_its_share(size):
+            self._backend_left = data[size:]
+            self._backend.pause()
+            self._turns.later(self._carrier.identity.agent, self._backend_again)
+
+    def _backend_again(self) -> None:
+        """It is this connection's turn again."""
+        left, self._backend_left = self._backend_left, None
+        if left:
+            self.backend_received(left)
+        self._read_backend()
 
     def frontend_lost(self) -> None:
         if not self._carrier.ended:
@@ -130,6 +175,10 @@ class Relay:
         self.side_lost()
 
     def backend_lost(self) -> None:
+        # What it said last says why.
+        left, self._backend_left = self._backend_left, None
+        if left:
+            self._carrier.from_server(left)
         if not self._carrier.ended:
             self.end("terminating connection because the database server closed it", "57P01")
         self.side_lost()
@@ -141,7 +190,13 @@ class Relay:
             return
         if full:
             self._backend.pause()
-        elif self._carrier.behind is None:
+        else:
+            self._read_backend()
+
+    def _read_backend(self) -> None:
+        """Read from the server, where nothing keeps us from it."""
+        held = self._agent_full or self._carrier.behind is not None or self._backend_left is not None
+        if not held and not self._carrier.ended:
             self._backend.resume()
 
     def backend_full(self, full: bool) -> None:
@@ -325,8 +380,7 @@ class Relay:
             self._carrier.carry_out(behind)
             if self._carrier.behind is None and not self._carrier.ended:
                 self._set_unread(_TELLING, False)
-                if not self._agent_full:
-                    self._backend.resume()
+                self._read_backend()
         except Exception as error:
             self.surprised(error)
 
@@ -472,6 +526,15 @@ class _Side(asyncio.Protocol):
         self._take = take
         self.lost = False
         self._linger: asyncio.TimerHandle | None = None
+        self._brought = 0
+
+    def has_had_its_share(self, size: int) -> bool:
+        """True where others should be looked at, after ``size`` bytes more."""
+        self._brought += size
+        if self._brought < BYTES:
+            return False
+        self._brought = 0
+        return True
 
     @property
     def data_received(self) -> Callable[[bytes], None]:

@@ -43,6 +43,7 @@ from proxy.relay import ADMIN_SHUTDOWN, BackendKey, Parting, Relay
 from proxy.session import Session
 from proxy.stream import StreamClosedError, TLSFailedError, TransportStream, peer_network
 from proxy.terms import Terms, connections_of, most_connections
+from proxy.turns import Turns
 from proxy.wire.startup import CancelRequest, NotPostgresError
 
 BACKLOG: Final = 512
@@ -111,6 +112,7 @@ class Server:
         self._quiet.set()
         self._judges = Judges(config.limits.judge_timeout_ms / 1000)
         self._stores = ThreadPoolExecutor(_STORES, thread_name_prefix="ledger")
+        self._turns = Turns()
         self._listeners: list[asyncio.Server] = []
         self._listening: Sequence[socket.socket] = ()
         self._repair_closed: Callable[[CloseOut], None] | None = None
@@ -466,6 +468,7 @@ class Server:
             key=BackendKey(terms.endpoint, opened.pid, opened.secret),
             judges=self._judges,
             stores=self._stores,
+            turns=self._turns,
             on_ended=self._ended,
         )
         # The last moment: whoever is in _live is told of what comes later.

@@ -18,13 +18,13 @@ from policy.dialogue import Judged
 from policy.sandbox import Tried
 from proxy.agent_side import AgentSide
 from proxy.answers import CYCLES
-from proxy.conversation import Conversation, Identity
+from proxy.conversation import Conversation, Identity, Late
 from proxy.effects import Effect
 from proxy.gate import Gate
 from proxy.phase import Phase
-from proxy.prepared import NamesError
 from proxy.ruling import Ruling
 from proxy.server_side import ServerSide
+from proxy.turns import MESSAGES
 from proxy.watchdog import Watchdog
 from proxy.wire.frames import FramingError
 from proxy.wire.frontend import MalformedMessage
@@ -74,6 +74,16 @@ class Session:
     def overfull(self) -> bool:
         """True while the agent should not be read: too much of its waits already, here or in the server."""
         return self._c.overfull
+
+    @property
+    def expected(self) -> int:
+        """Bytes that the agent's last message still lacks."""
+        return self._c.agent_frames.expected
+
+    @property
+    def crowded(self) -> bool:
+        """True while the server owes so many replies that they may take long to deal with."""
+        return len(self._c.replies.queue) > MESSAGES
 
     @property
     def in_flight(self) -> bool:
@@ -201,13 +211,7 @@ class Session:
 
     def _resume(self, frame: bytes, complete: Callable[[], bytes | None]) -> None:
         """Go on with the message that was held, by what ``complete`` makes of it."""
-        self._c.frame = frame
-        try:
-            replacement = complete()
-        except NamesError as error:
-            self._c.end(str(error), error.sqlstate)
-            return
-        self._c.forward(frame if replacement is None else replacement)
+        self._c.late = Late(frame, complete)
         self._agent.advance()
         self._succession.attempt()
 

@@ -142,6 +142,11 @@ class FrontendFrames:
         self.end = self.start
 
     @property
+    def expected(self) -> int:
+        """Bytes that a message still lacks whose beginning is at hand, or was given."""
+        return self._missing + self._copy_left
+
+    @property
     def mid_copy_data(self) -> bool:
         """True while the rest of a CopyData frame whose beginning was given is still to come.
 

@@ -20,6 +20,7 @@ from proxy.judges import Judges
 from proxy.relay import BackendKey, Relay
 from proxy.session import Session
 from proxy.stream import StreamClosedError, TransportStream
+from proxy.turns import BYTES, FEW, MESSAGES, Turns
 
 IDENTITY = ConnectionIdentity("bot", "shop", "shop_ro", None, "127.0.0.1:1", "c1", "analytics", "0")
 TERMINATE = b"X\0\0\0\x04"
@@ -88,6 +89,8 @@ class ScriptedSession:
         self.script = script
         self.seen: list[bytes] = []
         self.idle = True
+        self.expected = 0
+        self.crowded = False
         self.overfull = False
         self.in_flight = False
         self.busy = False
@@ -196,6 +199,7 @@ class Bench:
             key=BackendKey(Endpoint("127.0.0.1", 5432), 4711, b"real"),
             judges=self.judges,
             stores=self.stores,
+            turns=Turns(),
             on_ended=self.ended.append,
         )
         self.streams = cast("TransportStream", frontend), cast("TransportStream", backend_stream)
@@ -585,3 +589,94 @@ def test_a_busy_session_is_looked_at_until_it_is_not(
         assert len(bench.session.seen) == looks
 
     play(scenario, script={b"ask": [ToBackend(b"ask")]}, watched=True)
+
+
+# Turns ---------------------------------------------------------------------------------------------------
+
+SYNC = b"S\0\0\0\x04"
+FLOOD = SYNC * 50 * MESSAGES
+
+
+def test_a_flood_of_messages_is_dealt_with_in_shares_while_others_are_served(
+    play: Callable[..., None],
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.agent.receive(FLOOD)
+        turns = 0
+        while b"".join(bench.session.seen) != FLOOD:
+            assert not bench.agent.reading, "nothing more is taken in meanwhile"
+            assert len(bench.session.seen[-1]) <= 2 * FEW
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 25
+        await asyncio.sleep(0)
+        assert bench.agent.reading
+
+    play(scenario)
+
+
+def test_a_flood_of_answers_is_dealt_with_in_shares_while_others_are_served(
+    play: Callable[..., None],
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.session.crowded = True
+        bench.server.receive(FLOOD)
+        turns = 0
+        while b"".join(bench.session.seen) != FLOOD:
+            assert not bench.server.reading
+            bench.relay.frontend_full(False)
+            assert not bench.server.reading, "nor for another reason"
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 25
+        assert bench.server.reading
+
+    play(scenario)
+
+
+def test_what_answers_little_is_dealt_with_whole(play: Callable[..., None]) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.server.receive(FLOOD[: BYTES - 1])
+        assert bench.session.seen == [FLOOD[: BYTES - 1]]
+        assert bench.server.reading
+
+    play(scenario)
+
+
+def test_a_stream_that_always_has_more_rests_after_its_share(play: Callable[..., None]) -> None:
+    async def scenario(bench: Bench) -> None:
+        for transport in (bench.server, bench.agent):
+            chunk = b"d" + (1 << 30).to_bytes(4, "big") + b"x" * (BYTES // 2 - 5)
+            transport.receive(chunk)
+            assert transport.reading
+            transport.receive(chunk)
+            assert not transport.reading
+            await asyncio.sleep(0)
+            assert transport.reading
+
+    play(scenario)
+
+
+def test_what_arrives_all_the_same_waits_behind_what_is_left(play: Callable[..., None]) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.session.crowded = True
+        for transport in (bench.agent, bench.server):
+            bench.session.seen.clear()
+            transport.receive(FLOOD)
+            transport.receive(b"more")
+            for _ in range(60):
+                await asyncio.sleep(0)
+            assert b"".join(bench.session.seen) == FLOOD + b"more"
+
+    play(scenario)
+
+
+def test_what_the_server_said_last_is_heard_before_its_end(play: Callable[..., None]) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.session.crowded = True
+        bench.server.receive(FLOOD)
+        bench.server.drop()
+        await bench.settle()
+        assert b"".join(bench.session.seen) == FLOOD + b"refuse"
+
+    play(scenario)

@@ -29,6 +29,7 @@ from policy.names import PathNames
 from proxy.conversation import Identity
 from proxy.effects import AuditEntry, Close, Decide, Effect, Record, ToBackend, ToFrontend
 from proxy.gate import Gate
+from proxy.pace import MOST_AT_ONCE
 from proxy.ruling import Ruling
 from proxy.session import Session
 from proxy.wire import backend as wire
@@ -955,11 +956,46 @@ def test_a_portal_opened_over_another_is_not_run_before_it_is_certain() -> None:
     assert gate.asked[-1] == (b"select 1", PathNames(PATH_MOVED))
 
 
+def test_what_was_judged_elsewhere_waits_for_what_it_names_like_any_other() -> None:
+    """The EXECUTE takes long to judge, and stands behind a PREPARE that may fail."""
+    run = allow("execute slow s", facts_=named(SessionAction.EXECUTE, "s"))
+    made = allow("prepare s", facts_=named(SessionAction.PREPARE, "s"))
+    removal = allow("deallocate s", facts_=named(SessionAction.DEALLOCATE, "s"))
+    subject, _ = moving({"prepare s": made, "deallocate s": removal})
+    played = Played()
+    played.take(subject.from_frontend(parse("select 7", "s") + SYNC))
+    played.take(subject.from_backend(PARSED + ready()))
+    played.to_backend = b""
+    before = query("deallocate s") + query("prepare s")
+    played.take(subject.from_frontend(before + query("execute slow s") + query("select 1")))
+    played.take(subject.decided(ruling(run)))
+    assert waits(subject)
+    assert played.to_backend == before
+    assert not subject.idle
+    played.take(subject.from_backend(complete("DEALLOCATE") + ready() + complete("PREPARE") + ready()))
+    # What its names mean is asked again: it may be another by now.
+    assert [decide.text for decide in played.decides] == [b"execute slow s"] * 2
+    played.take(subject.decided(ruling(run)))
+    assert played.to_backend == before + query("execute slow s") + query("select 1")
+    assert not waits(subject)
+
+
+def test_texts_that_are_not_known_are_judged_elsewhere_once_there_were_some() -> None:
+    subject, played = session(), Played()
+    sent = [query(f"select {n}") for n in range(MOST_AT_ONCE + 2)]
+    played.take(subject.from_frontend(b"".join(sent)))
+    assert played.to_backend == b"".join(sent[:MOST_AT_ONCE])
+    [decide] = played.decides
+    assert decide.text == f"select {MOST_AT_ONCE}".encode()
+    played.take(subject.decided(ruling(allow(decide.text.decode()))))
+    assert played.to_backend == b"".join(sent)
+
+
 def test_pipelines_over_the_unnamed_do_not_wait() -> None:
     subject, played = session(), Played()
     each = parse("a") + bind() + describe("P") + execute() + SYNC
-    played.take(subject.from_frontend(each * 5))
-    assert played.to_backend == each * 5
+    played.take(subject.from_frontend(each * MOST_AT_ONCE))
+    assert played.to_backend == each * MOST_AT_ONCE
 
 
 def test_a_statement_whose_removal_failed_is_there_still() -> None:
