@@ -77,10 +77,14 @@ class AgentSide:
             frames.release()
 
     def advance(self) -> None:
-        """Take frame after frame while the session may go on; allowed runs leave as they came."""
+        """Take frame after frame while the session may go on, behind what was held; allowed runs leave as they
+        came."""
+        late = self._c.late
+        if late is None or self._finish(late):
+            self._advance()
+
+    def _advance(self) -> None:
         conversation = self._c
-        if conversation.late is not None and not self._finish(conversation.late):
-            return
         frames = conversation.agent_frames
         data = frames.data
         run = done = frames.end

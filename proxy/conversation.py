@@ -26,7 +26,7 @@ from proxy.phase import Phase
 from proxy.prepared import Names
 from proxy.repairs import Repairs
 from proxy.replies import Replies, Reply
-from proxy.ruling import Ruling, error_fields
+from proxy.ruling import Priced, Ruling, error_fields
 from proxy.waiting import Doubt, NotYetError, Unanswered
 from proxy.wire import backend as wire
 from proxy.wire.frames import BackendFrames, FrontendFrames
@@ -110,6 +110,13 @@ class Conversation:
     ``clock`` gives seconds.
     """
 
+    weighing: Callable[[Priced], bytes] | None = None
+    """What is gone on with once a price is known that is weighed elsewhere."""
+    late: Late | None = None
+    """What is gone on with before the messages of the agent that wait behind it."""
+    judged = 0
+    """Texts that were not known, of the chunk at hand."""
+
     def __init__(
         self,
         gate: Gate,
@@ -171,10 +178,6 @@ class Conversation:
         """Transaction status as the server last gave it."""
         self.fatal_relayed = False
         self.effects: list[Effect] = []
-        self.late: Late | None = None
-        """What is gone on with before the messages of the agent that wait behind it."""
-        self.judged = 0
-        """Texts that were not known, of the chunk at hand."""
 
     def _reserve(self, nonce: str) -> None:
         """Names and a text that are ours."""

@@ -17,6 +17,7 @@ from policy.lineage import Part, Repair
 from policy.model import Policy
 from policy.sandbox import Session, Tried
 from proxy.dsn import CloneTarget
+from proxy.ruling import Priced
 from proxy.wire.frontend import Bind
 
 
@@ -65,6 +66,16 @@ class Consult:
 
     def __init__(self, ask: Callable[[], Judged]) -> None:
         self.ask = ask
+
+
+class Weigh:
+    """Call ``weigh``, which reads a long plan or words the refusal of a long statement, away from the event
+    loop, and ``Session.weighed`` with what it returns. Until then the session is ``held``."""
+
+    __slots__ = ("weigh",)
+
+    def __init__(self, weigh: Callable[[], Priced]) -> None:
+        self.weigh = weigh
 
 
 class Tell:
@@ -144,7 +155,17 @@ class JudgedAnew:
 
 
 Effect = (
-    ToFrontend | ToBackend | Decide | Consult | Tell | TryOut | Record | Close | CancelRunning | JudgedAnew
+    ToFrontend
+    | ToBackend
+    | Decide
+    | Consult
+    | Weigh
+    | Tell
+    | TryOut
+    | Record
+    | Close
+    | CancelRunning
+    | JudgedAnew
 )
 
 

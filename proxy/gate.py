@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -39,7 +39,7 @@ from proxy.catalogs import CatalogView
 from proxy.dsn import CloneTarget
 from proxy.meters import GateMeter
 from proxy.pace import Pace
-from proxy.ruling import Price, Ruling, error_fields
+from proxy.ruling import Price, Priced, Ruling, error_fields
 from proxy.rulings import MAX_TEXT, Rulings
 from proxy.wire.backend import decode_row, encode_notice
 
@@ -251,13 +251,18 @@ class Gate:
     def priced(self, ruling: Ruling, rows: Sequence[bytes], types: tuple[int, ...], now: float) -> Priced:
         """What EXPLAIN's answer makes of ``ruling``; ``rows`` are its DataRow bodies, ``now`` in seconds."""
         priced = self.weighed(ruling, rows, now)
+        self.keep(ruling, types, priced)
+        return priced
+
+    def keep(self, ruling: Ruling, types: tuple[int, ...], priced: Priced) -> None:
+        """Remember the price of ``ruling`` with parameters of ``types``, where no value can change it."""
         if priced.price is not None and ruling.question is not None and ruling.question.reusable:
             _make_room(ruling.prices, MAX_PRICES)
             ruling.prices[types] = priced.price
-        return priced
 
     def weighed(self, ruling: Ruling, rows: Sequence[bytes], now: float) -> Priced:
-        """``priced`` for this one use, as of an answer that was given earlier."""
+        """``priced`` for this one use, as of an answer that was given earlier: safe to call from another
+        thread."""
         query = ruling.decision.query
         facts = query.statements[0]
         try:
@@ -313,13 +318,6 @@ def _placed(fields: Mapping[str, str], decision: Decision) -> Mapping[str, str]:
     if rewritten is None or not position.isdecimal():
         return fields
     return {**fields, "position": str(rewritten.position(int(position)))}
-
-
-class Priced(NamedTuple):
-    """Either a refusal or a price."""
-
-    refusal: Ruling | None
-    price: Price | None
 
 
 def _make_room(cache: dict[Key, Value], limit: int) -> None:

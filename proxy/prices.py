@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proxy.conversation import DROP, Conversation, Held
-from proxy.effects import AuditEntry
+from proxy.effects import AuditEntry, Weigh
 from proxy.exchange import Answer, Exchange, read_number
-from proxy.gate import Priced
 from proxy.phase import Phase
 from proxy.pricing import Asked, as_own_error, ask_for_bind, ask_for_query
 from proxy.replies import Reply
-from proxy.ruling import Price, Ruling
+from proxy.ruling import Price, Priced, Ruling
 from proxy.wire import backend as wire
 from proxy.wire import frontend
 from proxy.wire.frames import HEADER
@@ -27,6 +26,11 @@ if TYPE_CHECKING:
 
 EXPLAIN_S: Final = 1.0
 """How long the server may plan a statement before it counts as unpriceable: planning runs functions."""
+_AT_ONCE: Final = 512
+"""Bytes of a statement up to which its plan is weighed on the event loop: to word a refusal takes 5
+microseconds a byte, most of it for the conditions that a repair must keep."""
+_PLAN_BYTES: Final = 64
+"""As many bytes of a plan count as one of its statement."""
 _CANCELED: Final = "57014"
 
 
@@ -70,7 +74,10 @@ class Prices:
     def _query_priced(self, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
         if answer.skipped or answer.error is not None:
             return self._query_unanswered(ruling, entry, answer, of_price=True)
-        refusal, price = self._priced(ruling, answer, ())
+        return self._weigh(ruling, answer, (), lambda priced: self._query_weighed(ruling, entry, priced))
+
+    def _query_weighed(self, ruling: Ruling, entry: AuditEntry, priced: Priced) -> bytes:
+        refusal, price = priced
         if refusal is None and price is not None and self.must_count(ruling):
             self._c.forward(self.count_query(ruling, entry, price))
             return DROP
@@ -129,7 +136,12 @@ class Prices:
     def _bind_priced(self, bound: Bound, ruling: Ruling, entry: AuditEntry, answer: Answer) -> bytes:
         if answer.skipped or answer.error is not None:
             return self._bind_unanswered(bound, ruling, entry, answer, of_price=True)
-        refusal, price = self._priced(ruling, answer, bound.types)
+        return self._weigh(
+            ruling, answer, bound.types, lambda priced: self._bind_weighed(bound, ruling, entry, priced)
+        )
+
+    def _bind_weighed(self, bound: Bound, ruling: Ruling, entry: AuditEntry, priced: Priced) -> bytes:
+        refusal, price = priced
         if refusal is None and price is not None and self.must_count(ruling, bound.types):
             self._c.forward(self.count_bind(bound, ruling, entry, price))
             return DROP
@@ -209,12 +221,31 @@ class Prices:
         held, self._c.waiting = self._c.waiting, None
         return held.frame if held is not None else DROP
 
-    def _priced(self, ruling: Ruling, answer: Answer, types: tuple[int, ...]) -> Priced:
-        now = self._c.now
-        self._c.gate.meter.explained(now - self._asked)
-        if answer.late:
-            return Priced(self._c.gate.unpriced(ruling), None)
-        return self._c.gate.priced(ruling, answer.rows, types, now)
+    def _weigh(
+        self,
+        ruling: Ruling,
+        answer: Answer,
+        types: tuple[int, ...],
+        go_on: Callable[[Priced], bytes],
+    ) -> bytes:
+        """``go_on`` with what the answer means, at once where that is soon told. The message stays held."""
+        gate, now = self._c.gate, self._c.now
+        gate.meter.explained(now - self._asked)
+
+        def weigh() -> Priced:
+            if answer.late:
+                return Priced(gate.unpriced(ruling), None)
+            return gate.weighed(ruling, answer.rows, now)
+
+        def kept(priced: Priced) -> bytes:
+            gate.keep(ruling, types, priced)
+            return go_on(priced)
+
+        if len(ruling.text) + sum(map(len, answer.rows)) // _PLAN_BYTES <= _AT_ONCE:
+            return kept(weigh())
+        self._c.weighing = kept
+        self._c.effects.append(Weigh(weigh))
+        return DROP
 
     def _counted(self, ruling: Ruling, price: Price, answer: Answer) -> Ruling | None:
         """The refusal of a statement that would write more rows than it may."""

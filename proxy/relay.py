@@ -19,7 +19,7 @@ from proxy import backend
 from proxy.audit_line import ConnectionIdentity
 from proxy.carrier import AuditSink, Carrier
 from proxy.clone import Clone
-from proxy.effects import CancelRunning, Close, Consult, Decide, Effect, JudgedAnew, Tell, TryOut
+from proxy.effects import CancelRunning, Close, Consult, Decide, Effect, JudgedAnew, Tell, TryOut, Weigh
 from proxy.gate import Gate
 from proxy.judges import Judges
 from proxy.ruling import Ruling
@@ -308,7 +308,7 @@ class Relay:
 
     def take(self, effect: Effect, rest: Sequence[Effect]) -> bool:
         """Carry out ``effect``; True where ``rest``, the effects behind it, waits for that."""
-        if isinstance(effect, Decide | TryOut | Consult):
+        if isinstance(effect, Decide | TryOut | Consult | Weigh):
             self._spawn(self._ask_elsewhere(effect))
         elif isinstance(effect, CancelRunning):
             self._spawn(self._cancel_running())
@@ -332,7 +332,7 @@ class Relay:
         self._carrier.idle_watch = False
         self._watch = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
 
-    def _ask_elsewhere(self, effect: Decide | TryOut | Consult) -> Coroutine[Any, Any, None]:
+    def _ask_elsewhere(self, effect: Decide | TryOut | Consult | Weigh) -> Coroutine[Any, Any, None]:
         """The work that ``effect`` asks for; what the agent sends meanwhile waits."""
         match effect:
             case Decide():
@@ -341,6 +341,18 @@ class Relay:
                 return self._try_out(effect)
             case Consult():
                 return self._consult(effect)
+            case Weigh():
+                return self._weigh(effect)
+
+    async def _weigh(self, effect: Weigh) -> None:
+        """Have a price weighed in another thread; what the agent sends meanwhile waits."""
+        try:
+            priced = await self._judges.work(self._gate.agent, effect.weigh)
+            if not self._carrier.ended:
+                self._carrier.carry_out(self._session.weighed(priced))
+                self.heed_overfull()
+        except Exception as error:
+            self.surprised(error)
 
     async def _consult(self, effect: Consult) -> None:
         """Ask the ledger of repairs in another thread; what the agent sends meanwhile waits."""

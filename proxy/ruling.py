@@ -173,6 +173,13 @@ class Ruling:
         return self._question
 
 
+class Priced(NamedTuple):
+    """Either a refusal or a price."""
+
+    refusal: Ruling | None
+    price: Price | None
+
+
 class LiftedRuling(Ruling):
     """The ruling on ``text``, which is that of ``like`` but for what ``policy.lifting`` lets be another.
 

@@ -22,7 +22,7 @@ from proxy.conversation import Conversation, Identity, Late
 from proxy.effects import Effect
 from proxy.gate import Gate
 from proxy.phase import Phase
-from proxy.ruling import Ruling
+from proxy.ruling import Priced, Ruling
 from proxy.server_side import ServerSide
 from proxy.turns import MESSAGES
 from proxy.watchdog import Watchdog
@@ -207,6 +207,18 @@ class Session:
             return self._c.effects
         consulted = held.consulted
         self._resume(held.frame, lambda: consulted(judged))
+        return self._c.effects
+
+    def weighed(self, priced: Priced) -> list[Effect]:
+        """What a price means, which a Weigh effect asked for."""
+        self._c.begin()
+        go_on, self._c.weighing = self._c.weighing, None
+        if go_on is None or self._c.phase is Phase.CLOSED:
+            return self._c.effects
+        self._c.forward(go_on(priced))
+        if not self._c.held and not self._c.closed:
+            self._agent.resume()
+        self._succession.attempt()
         return self._c.effects
 
     def _resume(self, frame: bytes, complete: Callable[[], bytes | None]) -> None:

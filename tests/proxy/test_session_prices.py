@@ -8,9 +8,11 @@ import pytest
 
 from policy.catalog import Catalog
 from policy.catalog_values import Index
+from policy.decision import Reject
 from policy.loader import load
 from policy.rules import affected_rows_over_limit
 from proxy.conversation import Identity
+from proxy.effects import Decide, Effect, Record, Weigh
 from proxy.gate import Gate
 from proxy.session import Session
 from tests.policy.rules.schema import CATALOG
@@ -21,6 +23,7 @@ from tests.proxy.test_session import (
     NO_DATA,
     PARSED,
     SYNC,
+    Played,
     bind,
     close,
     complete,
@@ -218,3 +221,61 @@ def test_a_cursor_whose_parse_fails_is_not_asked_about(size: int) -> None:
     assert played.sent == "CBCES"
     played.take(subject.from_backend(ready()))
     assert (played.kinds, played.statuses) == ("EZ", "I")
+
+
+# What takes long to weigh ---------------------------------------------------------------------------------
+
+LONG = "SELECT id FROM orders WHERE " + " OR ".join(f"id = {n}" for n in range(60))
+
+
+def weighs(effects: list[Effect]) -> list[Weigh]:
+    return [effect for effect in effects if isinstance(effect, Weigh)]
+
+
+@pytest.mark.parametrize("cost", [1, 1_000])
+def test_a_long_statement_is_weighed_elsewhere_and_what_follows_waits(cost: int) -> None:
+    subject, played = start(), Played()
+    effects = subject.from_frontend(query(LONG) + query("SELECT 1"))
+    played.take(effects)
+    if subject.held and not played.to_backend:
+        [decide] = [effect for effect in effects if isinstance(effect, Decide)]
+        played.take(subject.decided(subject.gate.rule_slowly(decide.text, decide.names)))
+    assert played.sent() == ASKED
+    [weigh] = weighs(subject.from_backend(asked(plan(cost))))
+    assert subject.held
+    assert subject.from_frontend(query("SELECT 2")) == []
+    played = Played()
+    played.take(subject.weighed(weigh.weigh()))
+    assert not subject.closed
+    if cost == 1:
+        assert played.to_backend.startswith(query(LONG))
+    else:
+        assert LONG.encode() not in played.to_backend
+        played.take(subject.from_backend(error("42601") + ready()))
+        assert b"C54001" in played.to_frontend
+        [record] = played.records
+        assert isinstance(record.decision, Reject)
+
+
+def test_a_long_plan_of_a_short_statement_is_weighed_elsewhere() -> None:
+    subject = start()
+    subject.from_frontend(query("SELECT id FROM orders"))
+    figures = '"Startup Cost": 0, "Total Cost": 1, "Plan Rows": 1, "Plan Width": 4'
+    nodes = ", ".join([f'{{"Node Type": "Result", {figures}}}'] * 999)
+    long = f'[{{"Plan": {{"Node Type": "Append", {figures}, "Plans": [{nodes}]}}}}]'
+    answer = PARSED + BOUND + row(long.encode()) + complete("EXPLAIN") + ready()
+    [weigh] = weighs(subject.from_backend(answer))
+    played = Played()
+    played.take(subject.weighed(weigh.weigh()))
+    assert played.to_backend == query("SELECT id FROM orders")
+
+
+def test_a_price_that_comes_after_the_end_changes_nothing() -> None:
+    subject = start()
+    decided = subject.gate.rule_slowly(LONG.encode(), subject.gate.names((PATHS[0],)))
+    if not weighs(subject.from_frontend(query(LONG))) and subject.held:
+        subject.decided(decided)
+    [weigh] = weighs(subject.from_backend(asked(plan())))
+    lost = subject.lost()
+    assert len([effect for effect in lost if isinstance(effect, Record)]) == 1
+    assert subject.weighed(weigh.weigh()) == []
