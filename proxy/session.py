@@ -22,6 +22,7 @@ from proxy.conversation import Conversation, Identity, Late
 from proxy.effects import Effect
 from proxy.gate import Gate
 from proxy.phase import Phase
+from proxy.prepared import NamesError
 from proxy.ruling import Priced, Ruling
 from proxy.server_side import ServerSide
 from proxy.turns import MESSAGES
@@ -215,7 +216,11 @@ class Session:
         go_on, self._c.weighing = self._c.weighing, None
         if go_on is None or self._c.phase is Phase.CLOSED:
             return self._c.effects
-        self._c.forward(go_on(priced))
+        try:
+            self._c.forward(go_on(priced))
+        except NamesError as error:
+            self._c.end(str(error), error.sqlstate)
+            return self._c.effects
         if not self._c.held and not self._c.closed:
             self._agent.resume()
         self._succession.attempt()
