@@ -77,7 +77,7 @@ class AgentSide:
             frames.release()
 
     def advance(self) -> None:
-        """Take frame after frame while the session may go on, behind what was held; allowed runs leave as they
+        """Take what was held, and frame after frame while the session may go on; allowed runs leave as they
         came."""
         late = self._c.late
         if late is None or self._finish(late):
