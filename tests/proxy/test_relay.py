@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
@@ -14,7 +15,17 @@ from policy.names import PathNames
 from proxy import backend
 from proxy.audit_line import ConnectionIdentity
 from proxy.backend import BackendError, Endpoint
-from proxy.effects import AuditEntry, CancelRunning, Close, Decide, Effect, Record, ToBackend, ToFrontend
+from proxy.effects import (
+    AuditEntry,
+    CancelRunning,
+    Close,
+    Decide,
+    Effect,
+    Record,
+    ToBackend,
+    ToFrontend,
+    Weigh,
+)
 from proxy.gate import Gate
 from proxy.judges import Judges
 from proxy.relay import BackendKey, Relay
@@ -110,6 +121,9 @@ class ScriptedSession:
 
     def decided(self, ruling: object) -> list[Effect]:
         return self._answer(b"decided:" + cast("bytes", ruling))
+
+    def weighed(self, priced: object) -> list[Effect]:
+        return self._answer(b"weighed:" + cast("bytes", priced))
 
     def look(self, *, flowing: bool) -> list[Effect]:
         return self._answer(b"look" if flowing else b"look: blocked")
@@ -680,3 +694,23 @@ def test_what_the_server_said_last_is_heard_before_its_end(play: Callable[..., N
         assert b"".join(bench.session.seen) == FLOOD + b"refuse"
 
     play(scenario)
+
+
+def test_a_price_is_weighed_in_a_thread_while_the_loop_goes_on(play: Callable[..., None]) -> None:
+    go_on = threading.Event()
+
+    def weigh() -> Any:
+        assert go_on.wait(30)
+        return b"cheap"
+
+    async def scenario(bench: Bench) -> None:
+        bench.server.receive(b"plan")
+        # The loop is here while the other thread still weighs.
+        go_on.set()
+        while len(bench.session.seen) < 2:
+            await asyncio.sleep(0.001)
+        assert bench.session.seen == [b"plan", b"weighed:cheap"]
+        await bench.settle()
+        assert bench.server.written == [b"statement"]
+
+    play(scenario, script={b"plan": [Weigh(weigh)], b"weighed:cheap": [ToBackend(b"statement")]})
