@@ -160,8 +160,8 @@ MADE = "CREATE TABLE extra.made (id int, note text)"
         ([MADE], "SELECT id FROM extra.secrets", "relation-not-allowed"),
         (["DO 'BEGIN CREATE TABLE public.hidden (id int); END'"], "SELECT id FROM hidden", "relation-not-allowed"),
         ([MADE], "SELECT pay FROM public.people", COLUMN),
-        (["ALTER TABLE public.people RENAME pay TO wage"], "SELECT wage FROM public.people", COLUMN),
-        (["ALTER TABLE public.people RENAME pay TO wage"], "SELECT * FROM public.people", COLUMN),
+        (["ALTER TABLE public.people RENAME name TO wage"], "SELECT wage FROM public.people", COLUMN),
+        (["ALTER TABLE public.people RENAME name TO wage"], "SELECT * FROM public.people", COLUMN),
         (["CREATE FUNCTION public.other() RETURNS int LANGUAGE sql AS 'SELECT 7'"], "SELECT other()", "function-not-allowed"),
         (
             ["CREATE OR REPLACE FUNCTION extra.twice(int) RETURNS int LANGUAGE plpgsql VOLATILE AS 'BEGIN RETURN 3; END'"],
@@ -205,10 +205,10 @@ def test_without_a_change_of_ones_own_kinds_of_functions_count(gateway: RunningP
 
 def test_an_alteration_by_another_connection_is_seen(gateway: RunningProxy) -> None:
     with connected(gateway, "analyst") as connection:
-        assert refused_by(connection, "SELECT fresh FROM public.people") == "unknown-column"
-        gateway.database.execute("ALTER TABLE public.people ADD fresh int")
-        assert refused_by(connection, "SELECT fresh FROM public.people") is None
+        assert refused_by(connection, "SELECT made FROM public.people") == "unknown-column"
+        gateway.database.execute("ALTER TABLE public.people ADD made int")
+        assert refused_by(connection, "SELECT made FROM public.people") is None
         with connected(gateway, "builder") as other:
-            other.execute("ALTER TABLE public.people RENAME fresh TO stale")
+            other.execute("ALTER TABLE public.people RENAME made TO stale")
             assert refused_by(other, "SELECT stale FROM public.people") == COLUMN, "on no list of its policy"
         assert refused_by(connection, "SELECT stale FROM public.people") is None
