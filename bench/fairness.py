@@ -36,7 +36,12 @@ _QUIET: Final = "quiet"
 _ROWS: Final = (
     "CREATE TABLE ten (n int PRIMARY KEY, m int)",
     "INSERT INTO ten SELECT g, g FROM generate_series(1, 10) g",
+    "GRANT SELECT ON ten TO PUBLIC",
 )
+_END_HOSTILE: Final = f"""
+SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE usename = '{HOSTILE}'
+"""
+"""A server that plans hundreds of joins does not notice that nobody waits for it any more."""
 
 
 def _or(terms: int) -> Callable[[int], bytes]:
@@ -99,7 +104,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files = {"pg_hba.conf": b"host all all 127.0.0.1/32 trust\n"}
     with tempfile.TemporaryDirectory(prefix="fairness-") as folder, EmbeddedPostgres(files=files) as server:
         with Client(Address(server.port, server.superuser, "postgres")) as maintenance:
-            for statement in (f"CREATE ROLE {USER} LOGIN", f"CREATE DATABASE {DATABASE} OWNER {USER}"):
+            for statement in (
+                f"CREATE ROLE {USER} LOGIN",
+                f"CREATE ROLE {HOSTILE} LOGIN",
+                f"CREATE DATABASE {DATABASE} OWNER {USER}",
+            ):
                 maintenance.checked(query(statement))
         with Client(Address(server.port, USER, DATABASE)) as owner:
             for statement in _ROWS:
@@ -109,10 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{'':<28} {'quiet p99':>10} {'p99':>10} {'ratio':>7} {'longest':>10} {'sent/s':>8}"
                 f" {'machine p99':>12} {'ratio':>7}"
             )
+            ports = _Ports(port, server.port, Address(server.port, server.superuser, "postgres"))
             for name, load in chosen.items():
-                print(
-                    _row(name, load, _Ports(port, server.port), options.seconds, options.rounds), flush=True
-                )
+                print(_row(name, load, ports, options.seconds, options.rounds), flush=True)
     return 0
 
 
@@ -124,8 +132,11 @@ class _Slice(NamedTuple):
 
 
 class _Ports(NamedTuple):
+    """Where the loads go; ``maintenance`` is for whoever may end what they leave running in the server."""
+
     proxy: int
     server: int
+    maintenance: Address
 
 
 def _row(name: str, load: Callable[[int], bytes], ports: _Ports, seconds: float, rounds: int) -> str:
@@ -133,7 +144,9 @@ def _row(name: str, load: Callable[[int], bytes], ports: _Ports, seconds: float,
     for _ in range(rounds):
         quiet.append(_p99(_waits(ports.proxy, seconds)))
         hostile.append(_beside(load, Address(ports.proxy, HOSTILE, DATABASE), ports.proxy, seconds))
-        machine.append(_beside(load, Address(ports.server, USER, DATABASE), ports.proxy, seconds))
+        machine.append(_beside(load, Address(ports.server, HOSTILE, DATABASE), ports.proxy, seconds))
+        with Client(ports.maintenance) as maintenance:
+            maintenance.checked(query(_END_HOSTILE))
     ratio = _ratio(hostile, quiet)
     alone = _ratio(machine, quiet)
     longest = max(wait for each in hostile for wait in each.waits)

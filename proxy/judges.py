@@ -214,6 +214,9 @@ class Worker:
             late = overdue.is_set() or self._process.wait() == -signal.SIGPROF
             why = f"it takes longer than {asked.seconds:g} s to judge" if late else "what judged it failed"
             raise _UnjudgedError(why) from None
+        except Exception as error:
+            # An upgrade in place: a worker that started after it speaks of things that are not here.
+            raise _UnjudgedError("what judged it answered in another version's words") from error
         finally:
             timer.cancel()
         return judged

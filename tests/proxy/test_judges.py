@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -109,6 +110,26 @@ def test_where_no_process_can_be_started_the_statement_alone_is_refused(
         assert isinstance(
             (await bench.rule(gate(), ("SELECT 1" + PAD).encode(), names("public"))).decision, Allow
         )
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("unlike", [TypeError, AttributeError, ImportError, pickle.UnpicklingError])
+def test_an_answer_of_another_version_refuses_its_statement_and_ends_its_worker(
+    monkeypatch: pytest.MonkeyPatch, unlike: type[Exception]
+) -> None:
+    def load(_shared: Shared, read: Callable[[int], bytes]) -> object:
+        read(1)
+        raise unlike("no such thing here")
+
+    async def scenario(bench: Judges) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(Shared, "load", load)
+            refused = await bench.rule(gate(), f"SELECT 1{PAD}".encode(), PathNames())
+        assert isinstance(refused.decision, Reject)
+        assert "another version" in refused.decision.violations[0].message
+        assert not bench.workers
+        assert (await bench.rule(gate(), f"SELECT 1{PAD}".encode(), PathNames())).allowed
 
     play(scenario)
 
