@@ -184,6 +184,8 @@ class InForce:
         reads as it was opened."""
         if ruling.plain or not ruling.allowed:
             return ruling
+        if ruling.statements > 1 and self._c.paths.adrift:
+            return self._behind_failure(ruling)
         for cursor in self.fetched(ruling):
             opened = self._c.names.portal(cursor)
             if opened is not None and not self.judged_anew(opened).allowed:
@@ -212,6 +214,15 @@ class InForce:
                 if not inner.allowed:
                     return inner
         return ruling
+
+    def _behind_failure(self, ruling: Ruling) -> Ruling:
+        violation = Violation(
+            "not-understood",
+            "which search_path holds behind the end of this failed transaction is not known yet",
+            "Send ROLLBACK, or ROLLBACK TO, as a statement of its own, and then the rest.",
+            sqlstate="25P02",
+        )
+        return self.objection(violation, statement_class(ruling.decision.query), ruling.decision.query)
 
     def copies(self, ruling: Ruling) -> bool:
         """True where running it copies, by itself or by what it EXECUTEs."""

@@ -49,6 +49,9 @@ class Paths:
         """True until the server has been asked which path holds."""
         self.hidden = False
         """True from a statement that may set the path unseen until the server has said what it made of it."""
+        self.failed = False
+        """True from the server's word that the transaction has failed until what may end it, or a part of it,
+        was forwarded."""
         self._reported = reported
         """True where the server says of itself whenever the setting changes, as it does from 18 on."""
         self._listed = listed
@@ -69,6 +72,7 @@ class Paths:
 
     def bring_back(self) -> None:
         """A transaction, or a part of one, ends: with it may end what it made of the path."""
+        self.failed = False
         if self._left:
             self._c.use_paths(self._left)
             self.unsettled = True
@@ -128,6 +132,9 @@ class Paths:
 
     def ready(self) -> None:
         """The server has answered everything, and waits."""
+        self.failed = self._c.status == b"E"
+        if self.failed:
+            return
         self.hidden = self.hidden and self._c.unsynced
         if self.unsettled:
             self._ask(used=self._c.status == b"I")
@@ -135,16 +142,23 @@ class Paths:
     def uncover(self) -> None:
         """Have the server say what hidden code has made of the path, before a name is looked up along it.
 
-        Raises NotYetError until it has. Behind what failed there is nothing to ask: the server reads past it.
+        Raises NotYetError until it has. Behind what failed there is nothing to ask: the server reads past it,
+        and in a transaction that has failed it looks no name up until that has ended (``adrift``).
         """
         conversation = self._c
-        if not self.hidden or conversation.replies.discarding:
+        if not self.hidden or conversation.replies.discarding or self.failed:
             return
         queue = conversation.replies.queue
         if not queue:
             self._ask(used=False, sync=False)
             self.hidden = False
         raise NotYetError(Unanswered(queue, queue[-1]), flush=True)
+
+    @property
+    def adrift(self) -> bool:
+        """True where the end of a failed transaction, or of a part of it, may bring back what hidden code has
+        made of the path: nobody can tell along which path what stands behind it in one string would run."""
+        return self.hidden and self.failed
 
     def narrow(self) -> None:
         """A statement is refused along one of the paths that may hold: have the server say whether it does.
@@ -218,8 +232,15 @@ class Paths:
         return b""
 
     def _learn_here(self, answer: Answer) -> bytes:
-        """The same inside a pipeline, at whose end the server is asked again."""
-        if answer.error is not None or answer.skipped or not answer.rows:
+        """The same inside a pipeline, at whose end the server is asked again.
+
+        An error is the agent's: a timeout, a cancel, a transaction that has failed end what it has sent as
+        well, up to its Sync.
+        """
+        if answer.error is not None:
+            self.hidden = self.unsettled = True
+            return wire.frame(b"E", answer.error)
+        if answer.skipped or not answer.rows:
             self._c.surprised("the server does not say which search_path holds")
             return b""
         (said,) = wire.decode_row(answer.rows[0])

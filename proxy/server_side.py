@@ -299,7 +299,7 @@ class ServerSide:
         if not queue and self._c.status == b"I":
             self._c.names.transaction_ended()
             self._c.paths.transaction_ended()
-        if not queue and self._c.status != b"E":
+        if not queue:
             self._c.paths.ready()
         return None if self._c.limits is None else self._ready_under_limits(head)
 

@@ -41,8 +41,9 @@ POLICIES: Final = {
     "watched": WRITER.replace("enforce", "observe"),
     "mending": WIDER.replace("update: allow", "update: {decide: allow, repair: once}")
     + "repair: {turns: 1, window: 10m, scope: connection}\n",
-    "coded": WIDER.replace("lock: allow", "lock: allow, do: allow").replace(
-        "safe,", "safe, public.move_path,"
+    "coded": "multiple: judged\n"
+    + WIDER.replace("lock: allow", "lock: allow, do: allow").replace(
+        "safe,", "safe, public.move_path, public.move_and_fail,"
     ),
 }
 SCHEMA: Final = """
@@ -60,6 +61,8 @@ CREATE SCHEMA shut;
 CREATE TABLE shut.things (id int, n int);
 CREATE FUNCTION move_path() RETURNS void LANGUAGE plpgsql
   AS $$BEGIN PERFORM set_config('search_path', 'other', false); END$$;
+CREATE FUNCTION move_and_fail() RETURNS void LANGUAGE plpgsql
+  AS $$BEGIN PERFORM set_config('search_path', 'other', false); RAISE 'oops'; END$$;
 ANALYZE;
 """
 LONG: Final = "a" * 63
@@ -180,6 +183,48 @@ def test_code_that_moves_the_path_is_asked_about_inside_a_pipeline(proxy: Runnin
         # The path went with the transaction that was rolled back.
         assert kinds(client.ask(query(READ))) == "TDCZ"
         untouched(proxy, client)
+
+
+ENDS: Final = {
+    "a Query": query("ROLLBACK"),
+    "a Query of the part": query("ROLLBACK TO s"),
+    "a pipeline": run("ROLLBACK") + SYNC,
+    "a pipeline of the part": run("ROLLBACK TO s") + SYNC,
+}
+
+
+@pytest.mark.parametrize("user", ["coded", "watched"])
+@pytest.mark.parametrize("extended", [False, True], ids=["simple", "extended"])
+@pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS)
+def test_hidden_code_that_fails_leaves_a_transaction_that_can_be_ended(
+    proxy: RunningProxy, user: str, ends: bytes, extended: bool
+) -> None:
+    fails = run("SELECT move_and_fail()") + SYNC if extended else query("SELECT move_and_fail()")
+    asked = [query("BEGIN"), query("SAVEPOINT s"), fails, query("SELECT 1"), run("SELECT 1") + SYNC, ends]
+    asked += [query(READ), query("ROLLBACK"), query(READ)]
+    with straight(proxy.database) as server, through(proxy, user) as client:
+        assert [kinds(client.ask(each)) for each in asked] == [kinds(server.ask(each)) for each in asked]
+        untouched(proxy, client)
+
+
+def test_what_hidden_code_did_before_a_savepoint_is_asked_about_behind_it(proxy: RunningProxy) -> None:
+    """Back to the savepoint, the path is what the code before it has made of it, which nobody had asked."""
+    with through(proxy, "coded") as client:
+        for behind in (
+            query(f"ROLLBACK TO s; {READ}"),
+            query("ROLLBACK TO s") + query(READ),
+            run("ROLLBACK TO s") + run(READ) + SYNC,
+        ):
+            client.ask(query("BEGIN"))
+            assert errors(
+                client.ask(run("SELECT move_path()") + run("SAVEPOINT s") + run("SELECT 1/0"), SYNC)
+            )
+            client.send(behind)
+            answer = client.cycles(behind.count(b"Q\0\0") or 1)
+            assert errors(answer)[0] in ("25P02", "42501")
+            assert b"CANARY" not in b"".join(each.body for each in answer)
+            client.ask(query("ROLLBACK"))
+            untouched(proxy, client)
 
 
 def test_a_schema_that_comes_to_be_searched_is_noticed(proxy: RunningProxy) -> None:
